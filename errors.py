@@ -1,0 +1,63 @@
+"""Every error the plugin raises on purpose.
+
+    ContextManagerError
+    ├── StorageUnavailable      the database cannot be read or written now
+    ├── UnknownSession          no such session
+    ├── StaleRevision           somebody else changed the session meanwhile
+    ├── InvalidChange           a value that may not be stored
+    └── CompressionRefused      a summary that was not made, with the reason
+
+``str(error)`` is fit to be shown to a user.
+"""
+
+from typing import Any
+
+
+class ContextManagerError(Exception):
+    """Base of all errors of this plugin."""
+
+
+class StorageUnavailable(ContextManagerError):
+    """The plugin's database cannot be used at the moment."""
+
+
+class UnknownSession(ContextManagerError):
+    """No session has the given id."""
+
+
+class StaleRevision(ContextManagerError):
+    """The session changed since the caller read it.
+
+    Attributes:
+        current: The session as it is stored now.
+    """
+
+    def __init__(self, current: Any) -> None:
+        super().__init__("This session was changed elsewhere in the meantime.")
+        self.current = current
+
+
+class InvalidChange(ContextManagerError):
+    """A value that may not be stored.
+
+    Attributes:
+        field: Name of the offending field.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+class CompressionRefused(ContextManagerError):
+    """A summary was not made.
+
+    Attributes:
+        reason_key: Key of the text that explains it to the user.
+        params: Values for the placeholders of that text.
+    """
+
+    def __init__(self, reason_key: str, **params: Any) -> None:
+        super().__init__(reason_key)
+        self.reason_key = reason_key
+        self.params = params
