@@ -1,0 +1,252 @@
+"""How a single message is read, and how a finished turn is made lighter.
+
+Messages come as the host's objects or as the dicts it stores; both are read by
+the same functions. Nothing here changes a message: a lighter message is a new
+``Draft``. The same input always gives the same output, so that the bytes sent
+for a finished turn stay the same from request to request.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+IMAGE_PLACEHOLDER = "[图片]"
+AUDIO_PLACEHOLDER = "[语音]"
+NO_REPLY = "[无回复]"
+
+CHECKPOINT_ROLE = "_checkpoint"
+
+# Fixed steps: a text is either whole or cut to exactly this, never in between.
+RESULT_HEAD, RESULT_TAIL = 1200, 600
+ARGUMENTS_HEAD, ARGUMENTS_TAIL = 400, 200
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_REMINDER = re.compile(r"<system_reminder>.*?(?:</system_reminder>|\Z)", re.DOTALL)
+# Characters that belong to the one before them: cutting there splits an emoji.
+_JOINING = re.compile("[\u200d\ufe00-\ufe0f\u0300-\u036f\U0001f3fb-\U0001f3ff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message to be sent that the host does not have yet.
+
+    Attributes:
+        role: ``user`` or ``assistant``.
+        content: A text, or parts: texts and the host's own part objects.
+    """
+
+    role: str
+    content: str | list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptMessage:
+    """One stored message as a summarising model reads it.
+
+    Attributes:
+        index: Position in the stored list.
+        role: ``user``, ``assistant`` or ``tool``.
+        text: Readable text without media, reasoning and host reminders.
+    """
+
+    index: int
+    role: str
+    text: str
+
+
+def field(message: Any, name: str, default: Any = None) -> Any:
+    """Reads a field of a message, part or tool call, object or dict."""
+    if isinstance(message, dict):
+        return message.get(name, default)
+    return getattr(message, name, default)
+
+
+def clean_text(text: str) -> str:
+    """Replaces lone surrogates, which no JSON or database accepts, by U+FFFD."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def parts_of(content: Any) -> list[Any]:
+    """The parts of a message content, which may be text, a list or nothing."""
+    if isinstance(content, str):
+        return [content]
+    return list(content) if isinstance(content, list | tuple) else []
+
+
+def part_text(part: Any) -> str | None:
+    """The text of a content part, or None if it is no text part."""
+    if isinstance(part, str):
+        return part
+    text = field(part, "text")
+    return text if isinstance(text, str) else None
+
+
+def media_kind(part: Any) -> str | None:
+    """``image``, ``audio`` or None."""
+    kind = "" if isinstance(part, str) else str(field(part, "type") or "")
+    if kind.startswith("image"):
+        return "image"
+    return "audio" if kind.startswith(("audio", "input_audio")) else None
+
+
+def media_placeholder(part: Any) -> str | None:
+    """The text that stands for a media part, or None for other parts."""
+    kind = media_kind(part)
+    if kind is None:
+        return None
+    return IMAGE_PLACEHOLDER if kind == "image" else AUDIO_PLACEHOLDER
+
+
+def text_of(content: Any, *, media: bool = False) -> str:
+    """All text of a content, parts joined by newlines.
+
+    Args:
+        content: Text, list of parts (with or without text), or None.
+        media: Whether media parts count as their placeholder.
+    """
+    texts = []
+    for part in parts_of(content):
+        text = part_text(part)
+        if text is None and media:
+            text = media_placeholder(part)
+        if text:
+            texts.append(text)
+    return clean_text("\n".join(texts))
+
+
+def has_content(message: Any) -> bool:
+    """Whether a message says anything: text that is not blank, or media."""
+    return any(
+        media_kind(part) or (part_text(part) or "").strip()
+        for part in parts_of(field(message, "content"))
+    )
+
+
+def shorten(text: str, head: int, tail: int) -> str:
+    """Keeps head and tail of a long text and says how much is missing.
+
+    Args:
+        text: Any text.
+        head: Characters kept at the start.
+        tail: Characters kept at the end.
+
+    Returns:
+        The text itself if it is not clearly longer than ``head + tail``.
+    """
+    if len(text) <= head + tail + 40:
+        return text
+    while head > 0 and _JOINING.match(text[head]):
+        head -= 1
+    start = len(text) - tail
+    while start < len(text) and _JOINING.match(text[start]):
+        start += 1
+    omitted = start - head
+    return f"{text[:head]}\n…[省略 {omitted} 字]…\n{text[start:]}"
+
+
+def tool_calls_of(message: Any) -> list[tuple[str, str, str]]:
+    """The tool calls of a message as ``(id, name, arguments)``."""
+    calls = []
+    for call in field(message, "tool_calls") or []:
+        function = field(call, "function")
+        calls.append(
+            (
+                str(field(call, "id") or ""),
+                str(field(function, "name") or "?"),
+                clean_text(str(field(function, "arguments") or "")),
+            )
+        )
+    return calls
+
+
+def _flat_lines(messages: Sequence[Any]) -> Iterator[str]:
+    names: dict[str, str] = {}
+    for message in messages:
+        text = text_of(field(message, "content"), media=True).strip()
+        if field(message, "role") == "tool":
+            name = names.get(str(field(message, "tool_call_id") or ""), "?")
+            yield f"[工具结果 {name}] {shorten(text, RESULT_HEAD, RESULT_TAIL)}".strip()
+            continue
+        if text:
+            yield text
+        for call_id, name, arguments in tool_calls_of(message):
+            names[call_id] = name
+            shown = shorten(arguments, ARGUMENTS_HEAD, ARGUMENTS_TAIL)
+            yield f"[工具调用 {name}] {shown}".strip()
+
+
+def _without_media(parts: list[Any]) -> list[Any]:
+    return [media_placeholder(part) or part for part in parts]
+
+
+def _light_user(message: Any, keep_media: bool) -> Any:
+    parts = parts_of(field(message, "content"))
+    lighter = parts if keep_media else _without_media(parts)
+    lighter = [
+        clean_text(text) if (text := part_text(part)) and text != clean_text(text) else part
+        for part in lighter
+    ]
+    if lighter == parts:
+        return message
+    if all(isinstance(part, str) or part_text(part) is not None for part in lighter):
+        return Draft("user", "\n".join(part_text(part) or "" for part in lighter))
+    return Draft("user", lighter)
+
+
+def _light_answer(messages: Sequence[Any]) -> Any:
+    if len(messages) == 1:
+        content = field(messages[0], "content")
+        plain = not field(messages[0], "tool_calls") and not any(
+            media_kind(part) for part in parts_of(content)
+        )
+        text = "\n".join(filter(None, map(part_text, parts_of(content))))
+        if plain and text.strip() and text == clean_text(text):
+            return messages[0]
+    return Draft("assistant", "\n".join(_flat_lines(messages)) or NO_REPLY)
+
+
+def light_turn(turn: Sequence[Any], *, keep_media: bool) -> list[Any]:
+    """The copy of a finished turn that is sent.
+
+    Args:
+        turn: The messages of one turn.
+        keep_media: Whether images and audio of the user stay.
+
+    Returns:
+        One user message and one assistant message, each the host's own object
+        where nothing had to change; system messages that another plugin put
+        into the turn follow as they are. Empty if the turn has no user message.
+    """
+    start = next((i for i, m in enumerate(turn) if starts_turn(m)), None)
+    if start is None:
+        return []
+    rest = turn[start + 1 :]
+    answers = [m for m in rest if field(m, "role") in ("assistant", "tool")]
+    extra = [m for m in rest if field(m, "role") == "system" and has_content(m)]
+    return [_light_user(turn[start], keep_media), _light_answer(answers), *extra]
+
+
+def starts_turn(message: Any) -> bool:
+    """Whether a message opens a turn: a user message that says something."""
+    return field(message, "role") == "user" and has_content(message)
+
+
+def transcript(messages: Sequence[Any]) -> list[TranscriptMessage]:
+    """A stored conversation as a summarising model reads it.
+
+    Checkpoints, system messages, messages that are not saved, reasoning and the
+    host's reminders are left out; media are placeholders; tool calls and long
+    tool results are shortened to head and tail.
+    """
+    result = []
+    for index, message in enumerate(messages):
+        role = field(message, "role")
+        if role not in ("user", "assistant", "tool") or field(message, "_no_save"):
+            continue
+        text = "\n".join(_flat_lines([message]))
+        if role == "user":
+            text = _REMINDER.sub("", text).strip()
+        if text:
+            result.append(TranscriptMessage(index, role, text))
+    return result
