@@ -317,6 +317,12 @@ class _Window:
                 return made
         return []
 
+    def start_of(self, turn: int) -> int:
+        """Messages before a turn."""
+        if turn == 0:
+            return 0
+        return self.turns[turn][0] if turn < len(self.turns) else len(self.history)
+
     def mark(self, first: int) -> WindowMark | None:
         if first >= len(self.turns):
             return None
@@ -392,14 +398,22 @@ def build(
     room = _room(limits, fixed, tool_tokens)
     window = _Window(history, limits, measure, make_message)
     # Without a user message nothing marks the end of the finished turns.
-    first, sent = _select(window, room, mark) if position >= 0 else (0, history)
-    report = _report(window, limits, first, sent, sections, measure)
-    report.sections |= {
-        "tools": tool_tokens,
-        "begin_dialogs": _tokens(dialogs, measure),
-        "current": _tokens(running, measure),
-    }
-    report.cut = first > window.remembered(mark)
+    first, sent, squeezed = _select(window, room, mark) if position >= 0 else (0, history, False)
+    report = Report(
+        budget=limits.budget,
+        sections=sections
+        | {
+            "tools": tool_tokens,
+            "begin_dialogs": _tokens(dialogs, measure),
+            "window": _tokens(sent, measure),
+            "current": _tokens(running, measure),
+        },
+        total_turns=len(window.turns),
+        first_turn=first,
+        left_out_messages=window.start_of(first),
+        squeezed=squeezed,
+        cut=first > window.remembered(mark),
+    )
     handed_over = [*head, *dialogs, *sent]
     return Projection(
         messages=[*handed_over, *running],
@@ -411,14 +425,17 @@ def build(
     )
 
 
-def _select(window: _Window, room: Cost, mark: WindowMark | None) -> tuple[int, list[Any]]:
+def _select(
+    window: _Window, room: Cost, mark: WindowMark | None
+) -> tuple[int, list[Any], bool]:
+    """First turn, messages to send, and whether the newest turn was squeezed."""
     if room.tokens <= 0 or room.host_tokens <= 0:
-        return len(window.turns), []
+        return len(window.turns), [], False
     first = window.choose(room, mark)
-    sent = [m for turn in range(first, len(window.turns)) for m in window.messages(turn)]
     if first == len(window.turns) and (squeezed := window.squeeze_newest(room)):
-        return first - 1, squeezed
-    return first, sent
+        return first - 1, squeezed, True
+    sent = [m for turn in range(first, len(window.turns)) for m in window.messages(turn)]
+    return first, sent, False
 
 
 def _head(
@@ -464,28 +481,6 @@ def _section_sizes(
         "fixed_memory": max(0, with_fixed - bare),
         "summary": max(0, total - with_fixed) if summary.strip() else 0,
     }
-
-
-def _report(
-    window: _Window,
-    limits: Limits,
-    first: int,
-    sent: list[Any],
-    sections: dict[str, int],
-    measure: Callable[[Any], Cost],
-) -> Report:
-    turns = window.turns
-    kept = len(window.history) - turns[first][0] if first < len(turns) else 0
-    whole = sum(len(window.messages(turn)) for turn in range(first, len(turns)))
-    return Report(
-        budget=limits.budget,
-        sections=sections | {"window": _tokens(sent, measure)},
-        total_turns=len(turns),
-        first_turn=first,
-        left_out_messages=len(window.history) - kept,
-        squeezed=first < len(turns) and sent != [] and first == len(turns) - 1
-        and whole == len(sent) and any(a is not b for a, b in zip(window.messages(first), sent)),
-    )
 
 
 def repaired_history(

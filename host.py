@@ -1,0 +1,334 @@
+"""Everything the plugin needs from AstrBot's core, and the only place that imports it.
+
+The host's classes are looked up by feature, never by version. A feature that is
+missing is named in ``missing_features``; the plugin then stops cutting requests
+and still injects fixed memory and summary.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .context_logic import Cost, Draft
+from .message_text import field, media_kind, part_text, parts_of
+from .tokens import TokenCounter
+
+logger = logging.getLogger("astrbot")
+
+_missing: list[str] = []
+
+try:
+    from astrbot.core.agent.message import (
+        Message,
+        TextPart,
+        bind_checkpoint_messages,
+        dump_messages_with_checkpoints,
+    )
+except ImportError:
+    Message = TextPart = bind_checkpoint_messages = dump_messages_with_checkpoints = None
+    _missing.append("messages")
+try:
+    from astrbot.core.utils.session_lock import session_lock_manager
+except ImportError:
+    session_lock_manager = None
+    _missing.append("session lock")
+try:
+    from astrbot.core.agent.context.token_counter import EstimateTokenCounter
+except ImportError:
+    # Without it the host's threshold is kept by the plugin's own estimate.
+    EstimateTokenCounter = None
+try:
+    from astrbot.core.config.default import VERSION
+except ImportError:
+    VERSION = "unknown"
+
+# The share of a model's window at which the host starts to cut by itself.
+HOST_THRESHOLD = 0.82
+GROUP_LOOKUP_SECONDS = 3
+_ESTIMATE_CACHE = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChatProvider:
+    """The chat model of a session.
+
+    Attributes:
+        provider_id: The host's id of the provider.
+        model: Model name.
+        max_context_tokens: The model's window, 0 if the host does not know it.
+    """
+
+    provider_id: str
+    model: str
+    max_context_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class LLMAnswer:
+    """What a model answered to a call of the plugin's own."""
+
+    text: str
+    role: str
+    reasoning: str
+    input_tokens: int | None
+    output_tokens: int | None
+    finish: str | None
+
+
+class Host:
+    """The host as the plugin sees it."""
+
+    def __init__(self, context: Any, tokens: TokenCounter) -> None:
+        self._context = context
+        self._tokens = tokens
+        self._host_counter = EstimateTokenCounter() if EstimateTokenCounter else None
+        self._estimates: dict[str, int] = {}
+        self.missing_features = list(_missing)
+        self.version = str(VERSION)
+
+    # Messages
+
+    def make_message(self, draft: Draft) -> Any:
+        """A message of the host from a draft."""
+        content = draft.content
+        if not isinstance(content, str):
+            content = [TextPart(text=p) if isinstance(p, str) else p for p in content]
+        return Message(role=draft.role, content=content)
+
+    def measure(self, message: Any) -> Cost:
+        """Size of one message by the plugin's and by the host's estimate."""
+        tokens = self._tokens.count_message(message)
+        return Cost(tokens, self._host_estimate(message, tokens))
+
+    def _host_estimate(self, message: Any, fallback: int) -> int:
+        if self._host_counter is None:
+            return fallback
+        if field(message, "tool_calls") or any(
+            media_kind(part) or part_text(part) is None
+            for part in parts_of(field(message, "content"))
+        ):
+            return self._host_counter.count_tokens([message])
+        return sum(
+            self._estimate_text(part_text(part)) for part in parts_of(field(message, "content"))
+        )
+
+    def _estimate_text(self, text: str) -> int:
+        known = self._estimates.get(text)
+        if known is None:
+            known = self._host_counter.count_tokens([Message(role="user", content=text)])
+            if len(self._estimates) >= _ESTIMATE_CACHE:
+                self._estimates.clear()
+            self._estimates[text] = known
+        return known
+
+    def saved_form(self, messages: Sequence[Any]) -> list[dict[str, Any]]:
+        """What the host stores for a list of messages."""
+        kept, system_seen = [], False
+        for message in messages:
+            if message.role == "system" and not system_seen:
+                system_seen = True
+                continue
+            if message.role in ("user", "assistant") and message._no_save:
+                continue
+            kept.append(message)
+        return dump_messages_with_checkpoints(kept)
+
+    def normalised(self, history: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        """A stored history as the host would store it again; None if it cannot load it."""
+        try:
+            return dump_messages_with_checkpoints(bind_checkpoint_messages(history))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    # Conversations
+
+    @contextlib.asynccontextmanager
+    async def session_lock(self, session_id: str) -> AsyncIterator[None]:
+        """The lock under which the host itself handles a session's requests."""
+        async with session_lock_manager.acquire_lock(session_id):
+            yield
+
+    async def load_history(self, session_id: str) -> tuple[str | None, list[dict[str, Any]]]:
+        """Id and stored messages of a session's current conversation."""
+        manager = self._context.conversation_manager
+        conversation_id = await manager.get_curr_conversation_id(session_id)
+        if not conversation_id:
+            return None, []
+        history = await self.load_conversation(session_id, conversation_id)
+        return (None, []) if history is None else (conversation_id, history)
+
+    async def load_conversation(
+        self, session_id: str, conversation_id: str
+    ) -> list[dict[str, Any]] | None:
+        """Stored messages of one conversation; None if it does not exist."""
+        manager = self._context.conversation_manager
+        conversation = await manager.get_conversation(session_id, conversation_id)
+        if conversation is None:
+            return None
+        history = conversation.history
+        if isinstance(history, str):
+            # Long chats are megabytes of JSON: not on the event loop.
+            history = await asyncio.to_thread(json.loads, history or "[]")
+        return [m for m in history or [] if isinstance(m, dict)]
+
+    async def save_conversation(
+        self,
+        session_id: str,
+        conversation_id: str,
+        history: list[dict[str, Any]] | None,
+    ) -> None:
+        """Stores a history (None: as it is) and forgets the stored token usage."""
+        await self._context.conversation_manager.update_conversation(
+            session_id, conversation_id, history=history, token_usage=0
+        )
+
+    async def session_exists(self, session_id: str) -> bool:
+        """Whether the host holds a conversation of this session."""
+        manager = self._context.conversation_manager
+        return bool(await manager.get_conversations(unified_msg_origin=session_id))
+
+    # Models
+
+    async def _using_provider(self, session_id: str) -> Any:
+        lookup = getattr(self._context, "get_using_provider_async", None)
+        try:
+            if lookup is not None:
+                return await lookup(session_id)
+            return self._context.get_using_provider(session_id)
+        except ValueError:
+            # The host raises it when the chosen provider is not a chat model.
+            return None
+
+    async def current_chat_provider(self, session_id: str) -> ChatProvider | None:
+        """The chat model a session uses now, or None."""
+        return self._described(await self._using_provider(session_id))
+
+    async def request_provider(self, event: Any) -> ChatProvider | None:
+        """The chat model of a running request, as far as it can be known."""
+        chosen = event.get_extra("selected_provider")
+        if isinstance(chosen, str) and chosen:
+            return self._described(self._context.get_provider_by_id(chosen))
+        return await self.current_chat_provider(event.unified_msg_origin)
+
+    def _described(self, provider: Any) -> ChatProvider | None:
+        config = getattr(provider, "provider_config", None)
+        if not isinstance(config, dict):
+            return None
+        limit = config.get("max_context_tokens")
+        return ChatProvider(
+            str(config.get("id") or ""),
+            str(provider.get_model() or ""),
+            limit if isinstance(limit, int) and limit > 0 else 0,
+        )
+
+    def host_limit(self, provider: ChatProvider | None) -> int | None:
+        """Host-estimated tokens up to which the host does not cut, or None."""
+        if provider is None or not provider.max_context_tokens:
+            return None
+        return int(provider.max_context_tokens * HOST_THRESHOLD)
+
+    async def generate(
+        self, session_id: str, provider_id: str, system_prompt: str, prompt: str
+    ) -> LLMAnswer:
+        """Asks a model once; raises whatever the provider raises."""
+        answer = await self._context.llm_generate(
+            chat_provider_id=provider_id, prompt=prompt, system_prompt=system_prompt
+        )
+        usage = getattr(answer, "usage", None)
+        completion = getattr(answer, "raw_completion", None)
+        choices = getattr(completion, "choices", None) or []
+        return LLMAnswer(
+            text=answer.completion_text or "",
+            role=str(answer.role or ""),
+            reasoning=getattr(answer, "reasoning_content", None) or "",
+            input_tokens=usage.input_other + usage.input_cached if usage else None,
+            output_tokens=usage.output if usage else None,
+            finish=getattr(choices[0], "finish_reason", None) if choices else None,
+        )
+
+    # Sessions and people
+
+    async def session_of(self, event: Any) -> tuple[str, str, str]:
+        """``(session_id, display_name, platform)`` of an event."""
+        name = ""
+        if event.get_group_id():
+            group = getattr(event.message_obj, "group", None)
+            name = str(getattr(group, "group_name", None) or "")
+            if name in ("", "N/A"):
+                name = str(getattr(await self._group(event), "group_name", None) or "")
+        else:
+            name = str(event.get_sender_name() or "")
+        return event.unified_msg_origin, "" if name == "N/A" else name, event.get_platform_id()
+
+    async def _group(self, event: Any) -> Any:
+        """The group of an event as the platform describes it; None if it does not."""
+        try:
+            async with asyncio.timeout(GROUP_LOOKUP_SECONDS):
+                return await event.get_group()
+        except Exception as error:  # noqa: BLE001  platform adapters raise anything
+            logger.debug("[context_manager] no group data for %s: %s", event.unified_msg_origin, error)
+            return None
+
+    async def is_operator(self, event: Any) -> bool:
+        """Whether the sender may spend tokens and change memory in this chat."""
+        if event.is_admin() or not event.get_group_id():
+            return True
+        raw = getattr(event.message_obj, "raw_message", None)
+        sender = raw.get("sender") if hasattr(raw, "get") else None
+        if isinstance(sender, dict) and sender.get("role") in ("owner", "admin"):
+            return True
+        group = await self._group(event)
+        sender_id = str(event.get_sender_id())
+        return sender_id == str(getattr(group, "group_owner", None)) or sender_id in map(
+            str, getattr(group, "group_admins", None) or []
+        )
+
+    # Settings
+
+    def settings_warnings(self, session_id: str | None = None) -> list[dict[str, str]]:
+        """Host settings that work against the plugin, as ``{code, message}``."""
+        config = self._context.get_config(session_id) if session_id else self._context.get_config()
+        strategy, turns = _context_settings(config)
+        warnings = []
+        if strategy is not None and strategy != "truncate_by_turns":
+            warnings.append(_warning("host_strategy", strategy))
+        if isinstance(turns, int) and turns >= 0:
+            warnings.append(_warning("host_turn_limit", turns))
+        if self.missing_features:
+            warnings.append(_warning("host_features", ", ".join(self.missing_features)))
+        return warnings
+
+
+def _context_settings(config: Any) -> tuple[Any, Any]:
+    """Strategy and turn limit, from whichever place this host keeps them in."""
+    runner = (config.get("agent_runner") or {}).get("config") or {}
+    compression = runner.get("compression")
+    if isinstance(compression, dict):
+        return compression.get("overflow_strategy"), compression.get("max_turns")
+    settings = config.get("provider_settings") or {}
+    return settings.get("context_limit_reached_strategy"), settings.get("max_context_length")
+
+
+_WARNINGS = {
+    "host_strategy": (
+        "AstrBot 的“超出模型上下文窗口时的处理方式”现在是“{value}”，它会在本插件之外再压缩或改写历史。"
+        "请在 AstrBot 配置中改为“按对话轮数截断”(truncate_by_turns)。 / AstrBot's own overflow "
+        "strategy is '{value}'; set it to truncate_by_turns."
+    ),
+    "host_turn_limit": (
+        "AstrBot 的“最多携带对话轮数”现在是 {value}，超出的轮次会被 AstrBot 自己丢掉。请改为 -1（不限制）。"
+        " / AstrBot's own turn limit is {value}; set it to -1."
+    ),
+    "host_features": (
+        "这个 AstrBot 版本缺少插件需要的接口（{value}），插件不再裁剪请求，仍会注入固定记忆和摘要。"
+        " / This AstrBot lacks {value}; requests are not cut."
+    ),
+}
+
+
+def _warning(code: str, value: Any) -> dict[str, str]:
+    return {"code": code, "message": _WARNINGS[code].format(value=value)}

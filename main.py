@@ -1,0 +1,137 @@
+"""The plugin as AstrBot sees it: hooks, commands, routes, life cycle.
+
+Translates between the host and the plugin's modules and decides nothing.
+Every hook lets the chat go on whatever happens; after the start of
+``terminate`` no hook of this instance does anything.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+from astrbot.api import logger
+from astrbot.api.event import AstrMessageEvent, filter
+from astrbot.api.star import Context, Star, StarTools
+
+from .compression import Compressor
+from .errors import StorageUnavailable
+from .host import Host
+from .request_flow import RequestFlow
+from .settings import Settings
+from .storage import Storage
+from .texts import Texts
+from .tokens import TokenCounter
+from .web import register_routes
+
+PLUGIN_NAME = "astrbot_plugin_context_manager"
+DATABASE_NAME = "context_manager.db"
+# The host's hooks may fire before initialize() has ended.
+READY_SECONDS = 5
+FIRST, LAST = sys.maxsize, -sys.maxsize
+
+
+class ContextManagerPlugin(Star):
+    """Fixed memory, AI summary and a budgeted window for every chat on its own."""
+
+    def __init__(self, context: Context, config: Any = None) -> None:
+        super().__init__(context)
+        self.context = context
+        self.settings = Settings.from_config(config or {})
+        self.texts = Texts(self.settings.language)
+        self.tokens = TokenCounter()
+        self.host = Host(context, self.tokens)
+        self.storage: Storage | None = None
+        self.compressor: Compressor | None = None
+        self.flow: RequestFlow | None = None
+        self.closed = False
+        self._ready = asyncio.Event()
+        self._loading: asyncio.Task[None] | None = None
+        register_routes(context, self)
+
+    async def initialize(self) -> None:
+        """Opens the database and starts loading the token vocabulary."""
+        path = StarTools.get_data_dir(PLUGIN_NAME) / DATABASE_NAME
+        try:
+            self.storage = await Storage.open(path, self.settings)
+        except StorageUnavailable as error:
+            logger.warning("[context_manager] database not available, chats go on: %s", error)
+        self._loading = asyncio.create_task(self.tokens.load())
+        self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time)
+        if self.storage is not None:
+            self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
+        self._ready.set()
+        for warning in self.host.settings_warnings():
+            logger.warning("[context_manager] %s", warning["message"])
+
+    async def terminate(self) -> None:
+        """Stops everything; requests that run stay cut and are repaired after their save."""
+        self.closed = True
+        if self._loading is not None:
+            await asyncio.gather(self._loading, return_exceptions=True)
+        if self.compressor is not None:
+            await self.compressor.close()
+        if self.storage is not None:
+            await self.storage.close()
+
+    # Requests
+
+    @filter.on_llm_request(priority=LAST)
+    async def prepare_request(self, event: AstrMessageEvent, req: Any) -> None:
+        """Notes the session and the conversation the request saves to."""
+        if await self._active():
+            await self._guarded(event, self.flow.prepare(event, req))
+
+    @filter.on_agent_begin(priority=LAST)
+    async def build_request(self, event: AstrMessageEvent, run_context: Any) -> None:
+        """Builds what is sent."""
+        if await self._active():
+            await self._guarded(event, self.flow.build(event, run_context))
+
+    @filter.on_agent_done(priority=FIRST)
+    async def restore_history(
+        self, event: AstrMessageEvent, run_context: Any, response: Any
+    ) -> None:
+        """Gives the host the whole history back before it saves."""
+        if await self._active():
+            await self._guarded(event, self.flow.finish(event, run_context))
+
+    async def _active(self) -> bool:
+        if not self.closed and not self._ready.is_set():
+            try:
+                await asyncio.wait_for(self._ready.wait(), READY_SECONDS)
+            except TimeoutError:
+                logger.warning("[context_manager] not ready yet; this request is left as it is")
+        return not self.closed and self._ready.is_set()
+
+    async def _guarded(self, event: AstrMessageEvent, step: Awaitable[None]) -> None:
+        try:
+            await step
+        except Exception:
+            logger.exception(
+                "[context_manager] %s: request left as the host made it",
+                event.unified_msg_origin,
+            )
+            self.flow.fail(event)
+
+    # Commands
+
+    @filter.command("立即压缩", alias={"context_compress", "compress_context"})
+    async def compress(self, event: AstrMessageEvent):
+        """把本会话的历史压缩成 AI 摘要，可以带上要特别关注的内容"""
+        if not await self._may_use(event):
+            yield event.plain_result(self.texts.get("not_allowed"))
+            return
+        if not await self._active() or self.compressor is None:
+            yield event.plain_result(self.texts.get("storage_unavailable"))
+            return
+        words = event.message_str.split(maxsplit=1)
+        await self._guarded(event, self.flow.see_session(event))
+        job = self.compressor.start(event.unified_msg_origin, words[1] if len(words) > 1 else "")
+        yield event.plain_result(self.texts.get("compress_started"))
+        await job.wait()
+        yield event.plain_result(job.message)
+
+    async def _may_use(self, event: AstrMessageEvent) -> bool:
+        return self.settings.commands_open_to_everyone or await self.host.is_operator(event)

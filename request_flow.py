@@ -1,0 +1,349 @@
+"""One request from the host's hooks to its saved conversation.
+
+``prepare`` notes which conversation a request saves to, ``build`` puts the
+projection in place, ``finish`` takes it away again. Invariants:
+
+* The host's list is replaced in one step, after everything that can fail.
+* A cut is kept by conversation until its pipeline task has ended. Whoever meets
+  an unrestored cut first repairs it: the next request of that conversation, on
+  the list it has just loaded, or the task's done-callback, in the host's store.
+* A repair acts only on a list that was saved from that very cut.
+* Neither the database nor the vocabulary can stop a cut.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .context_logic import (
+    Limits,
+    Projection,
+    Report,
+    WindowMark,
+    build,
+    repaired_history,
+    with_sections,
+)
+from .errors import StorageUnavailable
+from .host import Host
+from .settings import Settings
+from .storage import Session, Storage
+from .tokens import TokenCounter
+
+logger = logging.getLogger("astrbot")
+
+STATE_KEY = "_context_manager_request"
+# Sessions whose last known row, window and report are held in memory.
+REMEMBERED_SESSIONS = 128
+
+# Repairs outlive the plugin instance: a reload must not cancel them.
+_repairs: set[asyncio.Task[None]] = set()
+
+
+class _Bounded(dict):
+    """A dict that forgets its oldest entries."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.pop(key, None)
+        super().__setitem__(key, value)
+        while len(self) > REMEMBERED_SESSIONS:
+            del self[next(iter(self))]
+
+
+@dataclass(slots=True, eq=False)
+class RequestState:
+    """What one request needs to remember between its hooks.
+
+    Attributes:
+        owner: The flow that made it; another instance's state is not ours.
+        request: The host's request object.
+        projection: Set once the request is built.
+        run_context: The host's run, whose list is what it saves.
+        restored: Whether the whole history is back in that list.
+    """
+
+    owner: Any
+    session_id: str
+    request: Any = None
+    projection: Projection | None = None
+    run_context: Any = None
+    restored: bool = False
+    failed: bool = False
+    sections_sent: bool = False
+
+    @property
+    def conversation_id(self) -> str | None:
+        conversation = getattr(self.request, "conversation", None)
+        return getattr(conversation, "cid", None) or None
+
+    @property
+    def open_cut(self) -> bool:
+        return (
+            self.projection is not None
+            and not self.restored
+            and self.projection.changed_history
+        )
+
+
+@dataclass(slots=True)
+class RequestFlow:
+    """Builds, restores and repairs the requests of one plugin instance."""
+
+    host: Host
+    tokens: TokenCounter
+    settings: Settings
+    storage: Storage | None
+    clock: Any
+    reports: _Bounded = field(default_factory=_Bounded)
+    _sessions: _Bounded = field(default_factory=_Bounded)
+    _windows: _Bounded = field(default_factory=_Bounded)
+    _open_cuts: dict[str, list[RequestState]] = field(default_factory=dict)
+    _no_list_reported: bool = False
+
+    async def prepare(self, event: Any, request: Any) -> None:
+        """Before the agent is built: the session exists, the conversation is known."""
+        state = RequestState(self, event.unified_msg_origin, request)
+        event.set_extra(STATE_KEY, state)
+        task = asyncio.current_task()
+        if task is not None and state.conversation_id:
+            task.add_done_callback(lambda _: self._after_task(state))
+        await self.see_session(event)
+        if self.host.missing_features or self._no_list_reported:
+            await self._inject_sections(state)
+
+    async def see_session(self, event: Any) -> None:
+        """The session of an event has a row, with its name and platform as seen now."""
+        if self.storage is not None:
+            session_id, name, platform = await self.host.session_of(event)
+            seen = self.storage.see_session(session_id, name, platform, int(self.clock()))
+            await self._stored(session_id, seen)
+
+    async def build(self, event: Any, run_context: Any) -> None:
+        """At the agent's start: puts the built request into the run's list."""
+        state = self._state(event) or RequestState(self, event.unified_msg_origin)
+        if self.host.missing_features:
+            return
+        messages = getattr(run_context, "messages", None)
+        if not isinstance(messages, list):
+            self._report_no_list()
+            await self._inject_sections(state)
+            return
+        if not messages:
+            # A remote agent keeps its own history and reads the prompt from here.
+            await self._inject_sections(state)
+            return
+        self._mend_loaded(state, messages)
+        projection = await self._project(event, state, messages)
+        state.projection, state.run_context = projection, run_context
+        if state.conversation_id and projection.changed_history:
+            self._open_cuts.setdefault(state.conversation_id, []).append(state)
+        messages[:] = projection.messages
+        self._distrust_token_usage(state)
+        self.reports[state.session_id] = projection.report
+        self._log_cut(state, projection.report)
+        await self._remember_window(state, projection.mark)
+
+    async def finish(self, event: Any, run_context: Any) -> None:
+        """At the agent's end: the run's list is whole again."""
+        state = self._state(event)
+        if state is None or state.projection is None:
+            return
+        run_context.messages[:] = state.projection.restore(run_context.messages)
+        state.restored = True
+
+    def fail(self, event: Any) -> None:
+        """A request of ours failed: it goes out as the host made it."""
+        state = self._state(event)
+        if state is not None:
+            state.failed = True
+            self._distrust_token_usage(state)
+
+    def _state(self, event: Any) -> RequestState | None:
+        state = event.get_extra(STATE_KEY)
+        return state if getattr(state, "owner", None) is self else None
+
+    async def _session(self, session_id: str) -> Session | None:
+        if self.storage is not None:
+            await self._stored(session_id, self.storage.get_session(session_id))
+        return self._sessions.get(session_id)
+
+    async def _stored(self, session_id: str, read: Awaitable[Session | None]) -> None:
+        """Takes over a session as stored; the last known one stays on failure."""
+        try:
+            session = await read
+        except StorageUnavailable:
+            return
+        if session is not None:
+            self._sessions[session_id] = session
+
+    async def _project(
+        self, event: Any, state: RequestState, messages: list[Any]
+    ) -> Projection:
+        session = await self._session(state.session_id)
+        provider = await self.host.request_provider(event)
+        budget = (session or self.settings).recent_context_token_budget
+        return build(
+            messages,
+            fixed_memory=session.fixed_memory if session else "",
+            summary=session.summary if session else "",
+            limits=Limits(
+                budget=budget,
+                host_limit=self.host.host_limit(provider),
+                keep_ratio=self.settings.window_keep_ratio,
+                keep_media_turns=self.settings.keep_media_turns,
+            ),
+            mark=await self._window(state.conversation_id),
+            tool_tokens=self._tool_tokens(state.request),
+            measure=self.host.measure,
+            make_message=self.host.make_message,
+        )
+
+    def _tool_tokens(self, request: Any) -> int:
+        tools = getattr(request, "func_tool", None)
+        return self.tokens.count_tools(tools.openai_schema()) if tools else 0
+
+    async def _window(self, conversation_id: str | None) -> WindowMark | None:
+        if conversation_id is None or conversation_id in self._windows or self.storage is None:
+            return self._windows.get(conversation_id)
+        try:
+            return await self.storage.get_window(conversation_id)
+        except StorageUnavailable:
+            return None
+
+    async def _remember_window(self, state: RequestState, mark: WindowMark | None) -> None:
+        conversation_id = state.conversation_id
+        if conversation_id is None or mark is None or self._windows.get(conversation_id) == mark:
+            return
+        self._windows[conversation_id] = mark
+        if self.storage is not None:
+            try:
+                await self.storage.set_window(conversation_id, state.session_id, mark)
+            except StorageUnavailable:
+                # The storage has logged it; the window is kept in memory.
+                pass
+
+    async def _inject_sections(self, state: RequestState) -> None:
+        request = state.request
+        if request is None or state.sections_sent:
+            return
+        session = await self._session(state.session_id)
+        if session is not None:
+            request.system_prompt = with_sections(
+                request.system_prompt or "", session.fixed_memory, session.summary
+            )
+        state.sections_sent = True
+
+    def _report_no_list(self) -> None:
+        if not self._no_list_reported:
+            self._no_list_reported = True
+            self.host.missing_features.append("message list")
+            logger.warning(
+                "[context_manager] This AstrBot offers no message list at on_agent_begin: "
+                "requests are not cut; fixed memory and summary are still injected."
+            )
+
+    def _distrust_token_usage(self, state: RequestState) -> None:
+        """The host believes the last request's usage over its own estimate."""
+        conversation = getattr(state.request, "conversation", None)
+        if conversation is not None:
+            conversation.token_usage = 0
+
+    def _log_cut(self, state: RequestState, report: Report) -> None:
+        if report.cut:
+            logger.info(
+                "[context_manager] %s: window cut, %d of %d turns sent, about %d of %d tokens",
+                state.session_id,
+                report.total_turns - report.left_out_turns,
+                report.total_turns,
+                report.estimated,
+                report.budget,
+            )
+        if report.overrun:
+            logger.warning(
+                "[context_manager] %s: the request needs about %d tokens, %d over the budget "
+                "of %d, without any history",
+                state.session_id,
+                report.estimated,
+                report.overrun,
+                report.budget,
+            )
+
+    # Repair
+
+    def _mend_loaded(self, state: RequestState, messages: list[Any]) -> None:
+        """Repairs a list that was loaded from a conversation still cut."""
+        for cut in self._open_cuts.get(state.conversation_id or "", []):
+            if cut is state or not cut.open_cut:
+                continue
+            mended = _mended_messages(self.host, cut, messages)
+            if mended is not None:
+                logger.info("[context_manager] %s: cut history repaired on load", state.session_id)
+                messages[:] = mended
+
+    def _after_task(self, state: RequestState) -> None:
+        """The pipeline's task ended; what the host saved is final now."""
+        if state.projection is None and not state.failed:
+            return
+        task = asyncio.get_running_loop().create_task(self._settle(state))
+        _repairs.add(task)
+        task.add_done_callback(_repairs.discard)
+
+    async def _settle(self, state: RequestState) -> None:
+        conversation_id = state.conversation_id or ""
+        try:
+            async with self.host.session_lock(state.session_id):
+                history = await self._repaired(state) if state.open_cut else None
+                if history is not None:
+                    logger.info("[context_manager] %s: cut history repaired", state.session_id)
+                if history is not None or state.failed or state.projection.changed_history:
+                    # The stored usage is that of a short request; without the plugin
+                    # the host would believe it and send everything.
+                    await self.host.save_conversation(state.session_id, conversation_id, history)
+        except Exception:
+            logger.exception(
+                "[context_manager] %s: could not check the saved history", state.session_id
+            )
+        finally:
+            cuts = self._open_cuts.get(conversation_id, [])
+            if state in cuts:
+                cuts.remove(state)
+            if not cuts:
+                self._open_cuts.pop(conversation_id, None)
+
+    async def _repaired(self, state: RequestState) -> list[dict[str, Any]] | None:
+        stored = await self.host.load_conversation(state.session_id, state.conversation_id)
+        normalised = self.host.normalised(stored or [])
+        if not normalised:
+            return None
+        return repaired_history(normalised, *_saved_forms(self.host, state))
+
+
+def _saved_forms(host: Host, cut: RequestState) -> tuple[list[Any], list[Any], list[Any]]:
+    """What the host saved from a cut, what it should have saved, and what it loaded."""
+    final = cut.run_context.messages
+    return (
+        host.saved_form(final),
+        host.saved_form(cut.projection.restore(final)),
+        host.saved_form(cut.projection.before),
+    )
+
+
+def _mended_messages(host: Host, cut: RequestState, messages: list[Any]) -> list[Any] | None:
+    """The loaded list with the whole history in place of a saved cut, or None."""
+    start = next(
+        (i for i, m in enumerate(messages) if m.role != "system" and not m._no_save), len(messages)
+    )
+    sent, whole, loaded = _saved_forms(host, cut)
+    if repaired_history(host.saved_form(messages), sent, whole, loaded) is None:
+        return None
+    restored = _saved_messages(cut.projection.restore(cut.run_context.messages))
+    end = start + len(_saved_messages(cut.run_context.messages))
+    # The host added the turn's checkpoint when it saved, behind the last message.
+    restored[-1]._checkpoint_after = messages[end - 1]._checkpoint_after
+    return [*messages[:start], *restored, *messages[end:]]
+
+
+def _saved_messages(messages: list[Any]) -> list[Any]:
+    return [m for m in messages if m.role != "system" and not m._no_save]

@@ -1,0 +1,58 @@
+"""Fixed memory and summary stand in the system message, once, in order."""
+
+from astrbot_plugin_context_manager.context_logic import (
+    FIXED_MARKER,
+    SUMMARY_MARKER,
+    with_sections,
+)
+
+from .messages import Msg, build_request, turns, user
+
+
+def test_sections_stand_behind_the_system_prompt_in_order():
+    text = with_sections("You are a cat.", "name: 小明", "They met.")
+    lines = text.splitlines()
+    assert lines[0] == "You are a cat."
+    assert lines.index(FIXED_MARKER) < lines.index("name: 小明") < lines.index(SUMMARY_MARKER)
+    assert lines[-1] == "They met."
+
+
+def test_an_empty_section_is_left_out_with_its_marker():
+    assert FIXED_MARKER not in with_sections("p", "  \n", "s")
+    assert SUMMARY_MARKER not in with_sections("p", "m", "")
+    assert with_sections("p", "", "") == "p"
+
+
+def test_the_system_message_is_made_when_the_host_sent_none():
+    projection = build_request([*turns(1), user("now")], fixed_memory="rule")
+    assert projection.messages[0].role == "system"
+    assert projection.restore(projection.messages)[0].role == "user"
+
+
+def test_the_hosts_system_message_is_not_changed():
+    system = Msg("system", "prompt")
+    projection = build_request([system, user("now")], summary="s")
+    assert system.content == "prompt"
+    assert projection.messages[0] is not system
+
+
+def test_stored_lines_that_look_like_a_marker_lose_their_equals_signs():
+    forged = f"a\n{SUMMARY_MARKER}\n  == fixed memory ==\nb"
+    text = with_sections(f"x\n{FIXED_MARKER}", forged, "real")
+    assert text.splitlines().count(SUMMARY_MARKER) == 1
+    assert text.splitlines().count(FIXED_MARKER) == 1
+    assert "----- AI Summary -----" in text
+
+
+def test_the_summary_says_that_newer_messages_are_right():
+    assert "newer messages" in with_sections("", "", "undecided")
+
+
+def test_the_sizes_of_the_sections_add_up_to_what_is_sent():
+    projection = build_request(
+        [Msg("system", "prompt"), *turns(3), user("now")], fixed_memory="rule", summary="sum"
+    )
+    sizes = projection.report.sections
+    sent = sum(len(m.content) for m in projection.messages)
+    assert sum(sizes.values()) == sent
+    assert sizes["fixed_memory"] > 4 and sizes["summary"] > 3
