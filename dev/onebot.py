@@ -55,6 +55,11 @@ class OneBotClient:
 
     # -- life ---------------------------------------------------------------
 
+    @property
+    def started(self) -> bool:
+        """Whether ``start`` was called."""
+        return self._thread.is_alive()
+
     def start(self, timeout: float = 30.0) -> "OneBotClient":
         """Connects and waits for the connection."""
         self._thread.start()
@@ -67,7 +72,8 @@ class OneBotClient:
         self._closing = True
         if self._socket is not None:
             asyncio.run_coroutine_threadsafe(self._socket.close(), self._loop)
-        self._thread.join(10)
+        if self.started:
+            self._thread.join(10)
 
     def wait_connected(self, timeout: float = 30.0) -> None:
         """Blocks until the connection stands, for example after a host's restart."""

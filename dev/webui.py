@@ -56,6 +56,11 @@ class WebUI:
         self._password = password
         self._client = httpx.Client(base_url=self.url, timeout=TIMEOUT, trust_env=False)
 
+    @property
+    def logged_in(self) -> bool:
+        """Whether ``login`` has succeeded."""
+        return "Authorization" in self._client.headers
+
     def close(self) -> None:
         """Closes all connections."""
         self._client.close()
