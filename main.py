@@ -23,9 +23,9 @@ from .settings import Settings
 from .storage import Storage
 from .texts import Texts
 from .tokens import TokenCounter
-from .web import register_routes
+from .web import PLUGIN_NAME, register_routes
 
-PLUGIN_NAME = "astrbot_plugin_context_manager"
+VERSION = "0.1.0"
 DATABASE_NAME = "context_manager.db"
 # The host's hooks may fire before initialize() has ended.
 READY_SECONDS = 5
@@ -39,6 +39,7 @@ class ContextManagerPlugin(Star):
         super().__init__(context)
         self.context = context
         self.settings = Settings.from_config(config or {})
+        self.setting_problems = Settings.problems(config or {})
         self.texts = Texts(self.settings.language)
         self.tokens = TokenCounter()
         self.host = Host(context, self.tokens)
@@ -46,6 +47,7 @@ class ContextManagerPlugin(Star):
         self.compressor: Compressor | None = None
         self.flow: RequestFlow | None = None
         self.closed = False
+        self.version = VERSION
         self._ready = asyncio.Event()
         self._loading: asyncio.Task[None] | None = None
         register_routes(context, self)

@@ -13,6 +13,7 @@ projection in place, ``finish`` takes it away again. Invariants:
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,6 +98,7 @@ class RequestFlow:
     storage: Storage | None
     clock: Any
     reports: _Bounded = field(default_factory=_Bounded)
+    counters: Counter[str] = field(default_factory=Counter)
     _sessions: _Bounded = field(default_factory=_Bounded)
     _windows: _Bounded = field(default_factory=_Bounded)
     _open_cuts: dict[str, list[RequestState]] = field(default_factory=dict)
@@ -142,6 +144,7 @@ class RequestFlow:
         messages[:] = projection.messages
         self._distrust_token_usage(state)
         self.reports[state.session_id] = projection.report
+        self.counters["requests"] += 1
         self._log_cut(state, projection.report)
         await self._remember_window(state, projection.mark)
 
@@ -155,6 +158,7 @@ class RequestFlow:
 
     def fail(self, event: Any) -> None:
         """A request of ours failed: it goes out as the host made it."""
+        self.counters["failures"] += 1
         state = self._state(event)
         if state is not None:
             state.failed = True
@@ -296,6 +300,7 @@ class RequestFlow:
             async with self.host.session_lock(state.session_id):
                 history = await self._repaired(state) if state.open_cut else None
                 if history is not None:
+                    self.counters["repairs"] += 1
                     logger.info("[context_manager] %s: cut history repaired", state.session_id)
                 if history is not None or state.failed or state.projection.changed_history:
                     # The stored usage is that of a short request; without the plugin

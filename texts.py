@@ -1,0 +1,95 @@
+"""Every text of a command or job that a user reads, in both languages.
+
+Each key has both languages and the same placeholders in both.
+"""
+
+from typing import Any
+
+LANGUAGES = ("zh-CN", "en-US")
+
+_TEXTS: dict[str, tuple[str, str]] = {
+    "not_allowed": (
+        "这个指令只对机器人管理员、群主和群管理员开放。机器人管理员可以在插件设置里放开。",
+        "Only bot admins, the group's owner and its admins may use this. A bot admin can open "
+        "it in the plugin's settings.",
+    ),
+    "storage_unavailable": (
+        "插件的数据库暂时不可用，聊天不受影响。请查看 AstrBot 日志里 [context_manager] 的提示。",
+        "The plugin's database is not available; chats go on. See [context_manager] in "
+        "AstrBot's log.",
+    ),
+    "compress_started": (
+        "开始压缩本会话的历史，完成后会在这里告诉你。",
+        "Compressing this chat's history; the result will be reported here.",
+    ),
+    "compress_done": (
+        "压缩完成：{covered} 条消息，约 {before} → {after} tokens。摘要可在插件页面查看和修改。",
+        "Done: {covered} messages, about {before} → {after} tokens. Review the summary on the "
+        "plugin's page.",
+    ),
+    "compress_conflict": (
+        "压缩完成，但期间有人修改了摘要：保留修改，新的结果存为一个版本。",
+        "Done, but the summary was edited meanwhile: the edit stays and the result was kept as "
+        "a version.",
+    ),
+    "compress_cancelled": ("压缩已取消，摘要没有改变。", "Cancelled; the summary is unchanged."),
+    "compress_interrupted": (
+        "插件正在停用或重载，压缩已停止，摘要没有改变。",
+        "The plugin is stopping; compression ended and the summary is unchanged.",
+    ),
+    "nothing_to_compress": (
+        "没有可以压缩的历史消息，没有调用模型。",
+        "There is no history to compress; no model was called.",
+    ),
+    "no_provider": (
+        "这个会话没有可用的对话模型。请先在 AstrBot 里配置一个。",
+        "This chat has no chat model. Configure one in AstrBot first.",
+    ),
+    "history_too_large": (
+        "历史约 {tokens} tokens，超过模型能一次读完的 {limit} tokens，没有调用模型。"
+        "可以换用上下文更大的模型后再试。",
+        "The history is about {tokens} tokens, more than the {limit} the model can read at once; "
+        "no model was called. Try a model with a larger window.",
+    ),
+    "bad_template": (
+        "压缩提示词的模板有错误：{error}。请在插件页面修改或恢复默认。",
+        "The compress prompt template is broken: {error}. Fix it or reset it on the page.",
+    ),
+    "model_failed": (
+        "模型调用失败：{error}。原来的摘要没有改变，可以稍后再试。",
+        "The model call failed: {error}. The old summary is unchanged; try again later.",
+    ),
+    "answer_empty": (
+        "模型没有返回内容，原来的摘要没有改变。可以稍后再试或换一个模型。",
+        "The model returned nothing; the old summary is unchanged. Try again or use another "
+        "model.",
+    ),
+    "answer_reasoning_only": (
+        "模型只返回了思考过程，没有摘要；原来的摘要没有改变。",
+        "The model returned only its reasoning; the old summary is unchanged.",
+    ),
+    "answer_refused": (
+        "模型没有给出摘要（“{excerpt}”）；原来的摘要没有改变。",
+        "The model gave no summary (“{excerpt}”); the old summary is unchanged.",
+    ),
+    "answer_cut_off": (
+        "模型的回答被截断了，原来的摘要没有改变。请调低摘要目标长度或提高模型的最大输出。",
+        "The model's answer was cut off; the old summary is unchanged. Lower the summary target "
+        "or raise the model's output limit.",
+    ),
+    "internal_error": (
+        "压缩时出现意外错误，原来的摘要没有改变。详情见 AstrBot 日志。",
+        "An unexpected error ended the compression; the old summary is unchanged. See the log.",
+    ),
+}
+
+
+class Texts:
+    """The texts in one language."""
+
+    def __init__(self, language: str) -> None:
+        self._index = LANGUAGES.index(language) if language in LANGUAGES else 0
+
+    def get(self, key: str, **params: Any) -> str:
+        """The text of a key with its placeholders filled in."""
+        return _TEXTS[key][self._index].format(**params)
