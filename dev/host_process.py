@@ -185,7 +185,9 @@ class HostProcess:
             "PYTHONUNBUFFERED": "1",
             **self.config.environment,
         }
-        environment.pop("VIRTUAL_ENV", None)
+        # Without compiled files in its environment a host takes 10 s to start.
+        for name in ("VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"):
+            environment.pop(name, None)
         command = [
             str(host_python(self.config.version).with_name("astrbot")),
             "run",

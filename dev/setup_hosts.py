@@ -93,7 +93,9 @@ def _install(uv: list, version: str, python: str) -> None:
             wanted += ["-r", str(path)]
     target = ["--python", str(host_python(version))]
     subprocess.run(
-        [*uv, "pip", "install", "-q", *target, *wanted], check=True, env=environment
+        [*uv, "pip", "install", "-q", "--compile-bytecode", *target, *wanted],
+        check=True,
+        env=environment,
     )
 
 

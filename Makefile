@@ -1,0 +1,33 @@
+# Everything a developer runs. The environments are made by themselves.
+OLD := .venvs/4.26.7/bin/python
+NEW := .venvs/4.29.3/bin/python
+PYTHON ?= python3
+WORKERS ?= 2
+
+.PHONY: setup unit test test-all demo lint clean
+
+setup:
+	@$(PYTHON) dev/setup_hosts.py
+
+# One quick run on the older host's Python; the last run covers the rest.
+unit: setup
+	$(OLD) -m pytest tests/unit
+	$(NEW) -m pytest tests/unit
+
+test: setup
+	$(OLD) -m pytest tests/unit
+	$(NEW) -m pytest -m "not full" -n $(WORKERS) --dist loadgroup tests
+
+test-all: setup
+	$(OLD) -m pytest tests/unit
+	$(NEW) -m pytest -n $(WORKERS) --dist loadgroup tests
+
+demo: setup
+	$(NEW) -m dev.demo
+
+lint: setup
+	$(NEW) -m ruff check .
+	$(NEW) -m ruff format --check .
+
+clean:
+	rm -rf .venvs .cache .pytest_cache .ruff_cache .hypothesis
