@@ -15,7 +15,8 @@ compared by identity. Invariants:
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field as dataclass_field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any
 
 from .message_text import (
@@ -29,30 +30,7 @@ from .message_text import (
     shorten,
     starts_turn,
     text_of,
-    transcript,
 )
-
-__all__ = [
-    "FIXED_MARKER",
-    "SUMMARY_MARKER",
-    "Cost",
-    "Draft",
-    "Limits",
-    "Projection",
-    "Report",
-    "WindowMark",
-    "build",
-    "clean_text",
-    "field",
-    "light_turn",
-    "neutralise_markers",
-    "repaired_history",
-    "shorten",
-    "split_turns",
-    "text_of",
-    "transcript",
-    "with_sections",
-]
 
 FIXED_MARKER = "===== Fixed Memory ====="
 SUMMARY_MARKER = "===== AI Summary ====="
@@ -425,9 +403,7 @@ def build(
     )
 
 
-def _select(
-    window: _Window, room: Cost, mark: WindowMark | None
-) -> tuple[int, list[Any], bool]:
+def _select(window: _Window, room: Cost, mark: WindowMark | None) -> tuple[int, list[Any], bool]:
     """First turn, messages to send, and whether the newest turn was squeezed."""
     if room.tokens <= 0 or room.host_tokens <= 0:
         return len(window.turns), [], False

@@ -270,7 +270,9 @@ class Host:
             async with asyncio.timeout(GROUP_LOOKUP_SECONDS):
                 return await event.get_group()
         except Exception as error:  # noqa: BLE001  platform adapters raise anything
-            logger.debug("[context_manager] no group data for %s: %s", event.unified_msg_origin, error)
+            logger.debug(
+                "[context_manager] no group data for %s: %s", event.unified_msg_origin, error
+            )
             return None
 
     async def is_operator(self, event: Any) -> bool:
@@ -315,12 +317,13 @@ def _context_settings(config: Any) -> tuple[Any, Any]:
 
 _WARNINGS = {
     "host_strategy": (
-        "AstrBot 的“超出模型上下文窗口时的处理方式”现在是“{value}”，它会在本插件之外再压缩或改写历史。"
-        "请在 AstrBot 配置中改为“按对话轮数截断”(truncate_by_turns)。 / AstrBot's own overflow "
+        "AstrBot 的“超出模型上下文窗口时的处理方式”现在是“{value}”，"
+        "它会在本插件之外再压缩或改写历史。请在 AstrBot 配置中改为“按对话轮数截断”(truncate_by_turns)。 / AstrBot's own overflow "
         "strategy is '{value}'; set it to truncate_by_turns."
     ),
     "host_turn_limit": (
-        "AstrBot 的“最多携带对话轮数”现在是 {value}，超出的轮次会被 AstrBot 自己丢掉。请改为 -1（不限制）。"
+        "AstrBot 的“最多携带对话轮数”现在是 {value}，"
+        "超出的轮次会被 AstrBot 自己丢掉。请改为 -1（不限制）。"
         " / AstrBot's own turn limit is {value}; set it to -1."
     ),
     "host_features": (

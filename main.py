@@ -110,7 +110,7 @@ class ContextManagerPlugin(Star):
     async def _guarded(self, event: AstrMessageEvent, step: Awaitable[None]) -> None:
         try:
             await step
-        except Exception:
+        except Exception:  # noqa: BLE001  the border to the host
             logger.exception(
                 "[context_manager] %s: request left as the host made it",
                 event.unified_msg_origin,

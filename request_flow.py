@@ -12,6 +12,7 @@ projection in place, ``finish`` takes it away again. Invariants:
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable
@@ -81,11 +82,7 @@ class RequestState:
 
     @property
     def open_cut(self) -> bool:
-        return (
-            self.projection is not None
-            and not self.restored
-            and self.projection.changed_history
-        )
+        return self.projection is not None and not self.restored and self.projection.changed_history
 
 
 @dataclass(slots=True)
@@ -143,9 +140,9 @@ class RequestFlow:
             self._open_cuts.setdefault(state.conversation_id, []).append(state)
         messages[:] = projection.messages
         self._distrust_token_usage(state)
-        self.reports[state.session_id] = projection.report
         self.counters["requests"] += 1
-        self._log_cut(state, projection.report)
+        self._log_cut(state, projection.report, self.reports.get(state.session_id))
+        self.reports[state.session_id] = projection.report
         await self._remember_window(state, projection.mark)
 
     async def finish(self, event: Any, run_context: Any) -> None:
@@ -182,9 +179,7 @@ class RequestFlow:
         if session is not None:
             self._sessions[session_id] = session
 
-    async def _project(
-        self, event: Any, state: RequestState, messages: list[Any]
-    ) -> Projection:
+    async def _project(self, event: Any, state: RequestState, messages: list[Any]) -> Projection:
         session = await self._session(state.session_id)
         provider = await self.host.request_provider(event)
         budget = (session or self.settings).recent_context_token_budget
@@ -222,11 +217,9 @@ class RequestFlow:
             return
         self._windows[conversation_id] = mark
         if self.storage is not None:
-            try:
+            # The storage logs a failure; the window is kept in memory.
+            with contextlib.suppress(StorageUnavailable):
                 await self.storage.set_window(conversation_id, state.session_id, mark)
-            except StorageUnavailable:
-                # The storage has logged it; the window is kept in memory.
-                pass
 
     async def _inject_sections(self, state: RequestState) -> None:
         request = state.request
@@ -254,7 +247,7 @@ class RequestFlow:
         if conversation is not None:
             conversation.token_usage = 0
 
-    def _log_cut(self, state: RequestState, report: Report) -> None:
+    def _log_cut(self, state: RequestState, report: Report, previous: Report | None) -> None:
         if report.cut:
             logger.info(
                 "[context_manager] %s: window cut, %d of %d turns sent, about %d of %d tokens",
@@ -264,7 +257,7 @@ class RequestFlow:
                 report.estimated,
                 report.budget,
             )
-        if report.overrun:
+        if report.overrun and not (previous and previous.overrun):
             logger.warning(
                 "[context_manager] %s: the request needs about %d tokens, %d over the budget "
                 "of %d, without any history",
@@ -290,11 +283,11 @@ class RequestFlow:
         """The pipeline's task ended; what the host saved is final now."""
         if state.projection is None and not state.failed:
             return
-        task = asyncio.get_running_loop().create_task(self._settle(state))
+        task = asyncio.get_running_loop().create_task(self._repair_after_save(state))
         _repairs.add(task)
         task.add_done_callback(_repairs.discard)
 
-    async def _settle(self, state: RequestState) -> None:
+    async def _repair_after_save(self, state: RequestState) -> None:
         conversation_id = state.conversation_id or ""
         try:
             async with self.host.session_lock(state.session_id):

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,12 @@ EDITABLE = (
 # What may be set for all sessions at once, and as the default for new ones.
 SHARED = ("recent_context_token_budget", "summary_target_tokens")
 
-_BUSY_SECONDS = 10
+# How long a request may wait for another process that holds the database.
+_BUSY_SECONDS = 2
+
+# Errors that mean the file itself is no use; all others (read-only, locked,
+# disk full) pass, and moving the file away would only hide it from its owner.
+_UNUSABLE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,8 @@ class Storage:
 
     def __init__(self, path: Path, connection: aiosqlite.Connection, defaults: Settings) -> None:
         self.path = path
-        self.problem: str | None = None
+        # A read-only disk still reads: the two kinds fail and recover apart.
+        self._problems: dict[str, str] = {}
         self._connection = connection
         self._defaults = defaults
         self._write_lock = asyncio.Lock()
@@ -133,7 +139,7 @@ class Storage:
             try:
                 connection = await _connect(path)
             except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError) and not path.exists():
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _UNUSABLE:
                     raise
                 connection = await _reopen(path, error)
         except (OSError, sqlite3.Error) as error:
@@ -161,8 +167,15 @@ class Storage:
                 " last_seen_at = excluded.last_seen_at, display_name ="
                 " CASE excluded.display_name WHEN '' THEN display_name"
                 " ELSE excluded.display_name END",
-                (session_id, name, platform, kind_of(session_id), now, now)
-                + tuple(defaults[column] for column in SHARED),
+                (
+                    session_id,
+                    name,
+                    platform,
+                    kind_of(session_id),
+                    now,
+                    now,
+                    *(defaults[column] for column in SHARED),
+                ),
             )
             return await self._required(db, session_id)
 
@@ -392,18 +405,22 @@ class Storage:
 
     # Connections
 
+    @property
+    def problem(self) -> str | None:
+        """Why the database cannot be used now; None while it can."""
+        return next(iter(self._problems.values()), None)
+
     @contextlib.asynccontextmanager
     async def _reading(self) -> AsyncIterator[aiosqlite.Connection]:
-        try:
+        with self._watched("read"):
             yield self._connection
-        except (sqlite3.Error, ValueError) as error:
-            raise self._failed(error) from error
-        self._recovered()
 
     @contextlib.asynccontextmanager
     async def _writing(self) -> AsyncIterator[aiosqlite.Connection]:
         async with self._write_lock:
-            try:
+            with self._watched("write"):
+                # A cancelled request can leave its transaction open behind it.
+                await self._connection.rollback()
                 await self._connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield self._connection
@@ -411,20 +428,23 @@ class Storage:
                     await self._connection.rollback()
                     raise
                 await self._connection.commit()
-            except (sqlite3.Error, ValueError) as error:
-                raise self._failed(error) from error
-        self._recovered()
 
-    def _failed(self, error: Exception) -> StorageUnavailable:
-        if self.problem is None:
-            logger.warning("[context_manager] database not usable, chats go on: %s", error)
-        self.problem = str(error)
-        return StorageUnavailable(f"The plugin's database cannot be used now: {error}")
-
-    def _recovered(self) -> None:
-        if self.problem is not None:
-            self.problem = None
-            logger.info("[context_manager] database usable again")
+    @contextlib.contextmanager
+    def _watched(self, operation: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, ValueError) as error:
+            # aiosqlite raises ValueError once the connection is closed.
+            if operation not in self._problems:
+                logger.warning(
+                    "[context_manager] database: no %s, chats go on: %s", operation, error
+                )
+            self._problems[operation] = str(error)
+            raise StorageUnavailable(
+                f"The plugin's database cannot be used now: {error}"
+            ) from error
+        if self._problems.pop(operation, None) is not None:
+            logger.info("[context_manager] database usable again (%s)", operation)
 
 
 async def _connect(path: Path) -> aiosqlite.Connection:

@@ -46,7 +46,8 @@ _REFUSAL = re.compile(
 )
 _ERROR = re.compile(
     r"\A\W*(?:error\b|request failed|llm 响应错误|all chat models failed|请求失败|"
-    r"all available chat models|(?:http )?(?:4\d\d|5\d\d)\b.{0,40}(?:error|unauthori|limit|unavail))",
+    r"all available chat models|(?:http )?(?:4\d\d|5\d\d)\b.{0,40}"
+    r"(?:error|unauthori|limit|unavail))",
     re.IGNORECASE | re.DOTALL,
 )
 _REFUSAL_LENGTH = 240
@@ -143,5 +144,3 @@ def _without_reasoning(text: str) -> str:
     text = _CLOSED_REASONING.sub("", text)
     text = _UNTIL_CLOSING_TAG.sub("", text)
     return _UNCLOSED_REASONING.sub("", text).strip()
-
-

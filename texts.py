@@ -61,8 +61,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
     ),
     "answer_empty": (
         "模型没有返回内容，原来的摘要没有改变。可以稍后再试或换一个模型。",
-        "The model returned nothing; the old summary is unchanged. Try again or use another "
-        "model.",
+        "The model returned nothing; the old summary is unchanged. Try again or use another model.",
     ),
     "answer_reasoning_only": (
         "模型只返回了思考过程，没有摘要；原来的摘要没有改变。",

@@ -214,7 +214,9 @@ class Api:
         if plugin.tokens.problem:
             warnings.append({"code": "vocabulary", "message": plugin.tokens.problem})
         for name in plugin.setting_problems:
-            text = f"设置 {name} 的值无效，已使用默认值。 / Setting {name} is invalid; default used."
+            text = (
+                f"设置 {name} 的值无效，已使用默认值。 / Setting {name} is invalid; default used."
+            )
             warnings.append({"code": "setting", "message": text})
         problem = plugin.storage.problem if plugin.storage else "not available"
         return {

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from astrbot_plugin_context_manager.context_logic import Cost, Limits, build
-from astrbot_plugin_context_manager.message_text import parts_of, part_text, tool_calls_of
+from astrbot_plugin_context_manager.message_text import part_text, parts_of, tool_calls_of
 
 
 @dataclass(eq=False)
@@ -42,7 +42,10 @@ def image(url: str = "data:image/png;base64,AAAA") -> dict[str, Any]:
 def turns(count: int, size: int = 10) -> list[Msg]:
     result = []
     for number in range(count):
-        result += [user(f"q{number:04d}".ljust(size, "x")), assistant(f"a{number:04d}".ljust(size, "y"))]
+        result += [
+            user(f"q{number:04d}".ljust(size, "x")),
+            assistant(f"a{number:04d}".ljust(size, "y")),
+        ]
     return result
 
 

@@ -1,8 +1,10 @@
 """Whatever the host did to the list, the whole history comes back."""
 
-from hypothesis import given, settings, strategies as st
+from itertools import pairwise
 
 from astrbot_plugin_context_manager.context_logic import repaired_history
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from .messages import Msg, assistant, build_request, call, tool, turns, user
 
@@ -91,7 +93,7 @@ def test_any_history_is_restored_exactly_and_sent_in_alternating_turns(messages,
     assert projection.restore(projection.messages) == messages
     roles = [m.role for m in projection.messages if m.role != "system"]
     assert roles[0] == roles[-1] == "user"
-    assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
+    assert all(a != b for a, b in pairwise(roles))
     again = build_request(messages, budget=budget, keep_ratio=ratio, fixed_memory="rule")
     assert [(m.role, m.content) for m in again.messages] == [
         (m.role, m.content) for m in projection.messages
@@ -101,7 +103,7 @@ def test_any_history_is_restored_exactly_and_sent_in_alternating_turns(messages,
 
 
 def test_a_stored_cut_is_replaced_by_the_whole_history_and_keeps_what_came_later():
-    loaded, sent = list("abcdef"), list("ef") + ["now", "answer"]
+    loaded, sent = list("abcdef"), [*"ef", "now", "answer"]
     whole = [*loaded, "now", "answer"]
     assert repaired_history([*sent, "later"], sent, whole, loaded) == [*whole, "later"]
 
