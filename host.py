@@ -317,21 +317,22 @@ def _context_settings(config: Any) -> tuple[Any, Any]:
 
 _WARNINGS = {
     "host_strategy": (
-        "AstrBot 的“超出模型上下文窗口时的处理方式”现在是“{value}”，"
-        "它会在本插件之外再压缩或改写历史。请在 AstrBot 配置中改为“按对话轮数截断”(truncate_by_turns)。 / AstrBot's own overflow "
-        "strategy is '{value}'; set it to truncate_by_turns."
+        "AstrBot 的“超出模型上下文窗口时的处理方式”现在是“{value}”，",
+        "它会在本插件之外再压缩或改写历史。请改为“按对话轮数截断”(truncate_by_turns)。",
+        " / AstrBot's own overflow strategy is '{value}'; set it to truncate_by_turns.",
     ),
     "host_turn_limit": (
-        "AstrBot 的“最多携带对话轮数”现在是 {value}，"
-        "超出的轮次会被 AstrBot 自己丢掉。请改为 -1（不限制）。"
-        " / AstrBot's own turn limit is {value}; set it to -1."
+        "AstrBot 的“最多携带对话轮数”现在是 {value}，",
+        "超出的轮次会被 AstrBot 自己丢掉。请改为 -1（不限制）。",
+        " / AstrBot's own turn limit is {value}; set it to -1.",
     ),
     "host_features": (
-        "这个 AstrBot 版本缺少插件需要的接口（{value}），插件不再裁剪请求，仍会注入固定记忆和摘要。"
-        " / This AstrBot lacks {value}; requests are not cut."
+        "这个 AstrBot 版本缺少插件需要的接口（{value}），",
+        "插件不再裁剪请求，仍会注入固定记忆和摘要。",
+        " / This AstrBot lacks {value}; requests are not cut.",
     ),
 }
 
 
 def _warning(code: str, value: Any) -> dict[str, str]:
-    return {"code": code, "message": _WARNINGS[code].format(value=value)}
+    return {"code": code, "message": "".join(_WARNINGS[code]).format(value=value)}
