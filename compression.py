@@ -193,11 +193,11 @@ class Compressor:
             focus=focus,
             target_tokens=session.summary_target_tokens,
         )
-        tokens = await asyncio.to_thread(self._tokens.count_text, prompt)
+        tokens = await self._tokens.count_in_thread([prompt])
         limit = int(provider.max_context_tokens * READ_SHARE) - session.summary_target_tokens
         if provider.max_context_tokens and tokens > limit:
             raise CompressionRefused("history_too_large", tokens=tokens, limit=max(0, limit))
-        size = sum(self._tokens.count_text(message.text) for message in messages)
+        size = await self._tokens.count_in_thread([message.text for message in messages])
         return _Work(provider, prompt, conversation_id, covered, size)
 
     async def _ask(self, job: Job, work: _Work) -> LLMAnswer:

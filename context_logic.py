@@ -421,9 +421,9 @@ def _head(
     summary: str,
     make_message: Callable[[Draft], Any],
 ) -> list[Any]:
-    text = with_sections(prompt, fixed_memory, summary)
-    if not text or (systems and text == prompt):
+    if not fixed_memory.strip() and not summary.strip():
         return systems
+    text = with_sections(prompt, fixed_memory, summary)
     return [make_message(Draft("system", text)), *systems[1:]]
 
 

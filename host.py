@@ -152,10 +152,14 @@ class Host:
         async with session_lock_manager.acquire_lock(session_id):
             yield
 
+    async def current_conversation_id(self, session_id: str) -> str | None:
+        """The conversation a session uses now, or None."""
+        manager = self._context.conversation_manager
+        return await manager.get_curr_conversation_id(session_id) or None
+
     async def load_history(self, session_id: str) -> tuple[str | None, list[dict[str, Any]]]:
         """Id and stored messages of a session's current conversation."""
-        manager = self._context.conversation_manager
-        conversation_id = await manager.get_curr_conversation_id(session_id)
+        conversation_id = await self.current_conversation_id(session_id)
         if not conversation_id:
             return None, []
         history = await self.load_conversation(session_id, conversation_id)
@@ -252,14 +256,12 @@ class Host:
 
     # Sessions and people
 
-    async def session_of(self, event: Any) -> tuple[str, str, str]:
-        """``(session_id, display_name, platform)`` of an event."""
-        name = ""
+    def session_of(self, event: Any) -> tuple[str, str, str]:
+        """``(session_id, display_name, platform)`` of an event; the name may be empty."""
         if event.get_group_id():
+            # Only what came with the message: asking the platform delays the reply.
             group = getattr(event.message_obj, "group", None)
             name = str(getattr(group, "group_name", None) or "")
-            if name in ("", "N/A"):
-                name = str(getattr(await self._group(event), "group_name", None) or "")
         else:
             name = str(event.get_sender_name() or "")
         return event.unified_msg_origin, "" if name == "N/A" else name, event.get_platform_id()

@@ -60,7 +60,8 @@ class RequestState:
 
     Attributes:
         owner: The flow that made it; another instance's state is not ours.
-        request: The host's request object.
+        conversation_id: Where the host saves to; None if it saves nowhere.
+        request: The host's request object; None if its hook never fired.
         projection: Set once the request is built.
         run_context: The host's run, whose list is what it saves.
         restored: Whether the whole history is back in that list.
@@ -68,17 +69,13 @@ class RequestState:
 
     owner: Any
     session_id: str
+    conversation_id: str | None
     request: Any = None
     projection: Projection | None = None
     run_context: Any = None
     restored: bool = False
     failed: bool = False
     sections_sent: bool = False
-
-    @property
-    def conversation_id(self) -> str | None:
-        conversation = getattr(self.request, "conversation", None)
-        return getattr(conversation, "cid", None) or None
 
     @property
     def open_cut(self) -> bool:
@@ -103,11 +100,9 @@ class RequestFlow:
 
     async def prepare(self, event: Any, request: Any) -> None:
         """Before the agent is built: the session exists, the conversation is known."""
-        state = RequestState(self, event.unified_msg_origin, request)
-        event.set_extra(STATE_KEY, state)
-        task = asyncio.current_task()
-        if task is not None and state.conversation_id:
-            task.add_done_callback(lambda _: self._after_task(state))
+        conversation = getattr(request, "conversation", None)
+        conversation_id = getattr(conversation, "cid", None) or None
+        state = self._begin(event, conversation_id, request)
         await self.see_session(event)
         if self.host.missing_features or self._no_list_reported:
             await self._inject_sections(state)
@@ -115,14 +110,14 @@ class RequestFlow:
     async def see_session(self, event: Any) -> None:
         """The session of an event has a row, with its name and platform as seen now."""
         if self.storage is not None:
-            session_id, name, platform = await self.host.session_of(event)
+            session_id, name, platform = self.host.session_of(event)
             seen = self.storage.see_session(session_id, name, platform, int(self.clock()))
             await self._stored(session_id, seen)
 
     async def build(self, event: Any, run_context: Any) -> None:
         """At the agent's start: puts the built request into the run's list."""
-        state = self._state(event) or RequestState(self, event.unified_msg_origin)
-        if self.host.missing_features:
+        state = await self._state_to_build(event, run_context)
+        if state is None or self.host.missing_features:
             return
         messages = getattr(run_context, "messages", None)
         if not isinstance(messages, list):
@@ -148,7 +143,7 @@ class RequestFlow:
     async def finish(self, event: Any, run_context: Any) -> None:
         """At the agent's end: the run's list is whole again."""
         state = self._state(event)
-        if state is None or state.projection is None:
+        if state is None or state.projection is None or run_context is not state.run_context:
             return
         run_context.messages[:] = state.projection.restore(run_context.messages)
         state.restored = True
@@ -160,6 +155,30 @@ class RequestFlow:
         if state is not None:
             state.failed = True
             self._distrust_token_usage(state)
+
+    def _begin(self, event: Any, conversation_id: str | None, request: Any) -> RequestState:
+        state = RequestState(self, event.unified_msg_origin, conversation_id, request)
+        event.set_extra(STATE_KEY, state)
+        task = asyncio.current_task()
+        if task is not None and conversation_id:
+            task.add_done_callback(lambda _: self._after_task(state))
+        return state
+
+    async def _state_to_build(self, event: Any, run_context: Any) -> RequestState | None:
+        """The state of the run that begins; None if it is not ours to change.
+
+        Without a prepared state this is a scheduled agent, which saves nothing, or
+        the plugin was switched on after the host had prepared the request: so the
+        conversation is looked up, and checked like any other afterwards.
+        """
+        known = event.get_extra(STATE_KEY)
+        if known is None:
+            conversation_id = await self.host.current_conversation_id(event.unified_msg_origin)
+            return self._begin(event, conversation_id, None)
+        if getattr(known, "owner", None) is not self:
+            return None
+        # A second run within one event belongs to another plugin.
+        return known if known.run_context in (None, run_context) else None
 
     def _state(self, event: Any) -> RequestState | None:
         state = event.get_extra(STATE_KEY)
@@ -193,7 +212,7 @@ class RequestFlow:
                 keep_ratio=self.settings.window_keep_ratio,
                 keep_media_turns=self.settings.keep_media_turns,
             ),
-            mark=await self._window(state.conversation_id),
+            mark=await self._window(state.conversation_id) if state.request else None,
             tool_tokens=self._tool_tokens(state.request),
             measure=self.host.measure,
             make_message=self.host.make_message,
@@ -213,7 +232,9 @@ class RequestFlow:
 
     async def _remember_window(self, state: RequestState, mark: WindowMark | None) -> None:
         conversation_id = state.conversation_id
-        if conversation_id is None or mark is None or self._windows.get(conversation_id) == mark:
+        if conversation_id is None or mark is None or state.request is None:
+            return
+        if self._windows.get(conversation_id) == mark:
             return
         self._windows[conversation_id] = mark
         if self.storage is not None:

@@ -120,6 +120,10 @@ class TokenCounter:
             self._remember(text, known)
         return known
 
+    async def count_in_thread(self, texts: Iterable[str]) -> int:
+        """Tokens of long texts together, off the event loop and outside the cache."""
+        return await asyncio.to_thread(lambda: sum(map(self._count, texts)))
+
     def _count(self, text: str) -> int:
         if self._encoding is None:
             return count_by_script(text)
