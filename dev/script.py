@@ -9,7 +9,8 @@ Keywords, anywhere in the newest user message:
 - ``#say:WORDS`` answers the rest of that line.
 
 Invariants:
-- The same user text always gives the same answer text.
+- The same user text always gives the same answer text; the host's own reminder
+  and the name of a gate do not count.
 - A tool loop goes on by the id of the last tool result, so it survives a host
   that drops the user message from the request.
 """
@@ -129,7 +130,8 @@ def kind_of(body: dict) -> str:
 
 
 def _plan(text: str, key: str) -> Plan:
-    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+    stable = re.sub(r"<system_reminder>.*?</system_reminder>|#gate:\S+", "", text, flags=re.S)
+    digest = hashlib.sha256(stable.strip().encode("utf-8", "replace")).hexdigest()[:8]
     plan = Plan(key, text, f"Noted, answer {digest}.")
     if found := re.search(r"#say:([^\n]+)", text):
         plan.answer = found[1].strip()
@@ -183,7 +185,7 @@ class KeywordScript:
 
     @staticmethod
     def _call(plan: Plan, step: int) -> dict:
-        arguments = {"text": f"{plan.key} step {step}"}
+        arguments = {"text": f"step {step}"}
         if found := re.search(r"#args:(\{[^\n]*\})", plan.text):
             arguments = json.loads(found[1])
         return {

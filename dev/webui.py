@@ -174,3 +174,11 @@ class WebUI:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{session_id} did not settle: {running}")
             time.sleep(0.02)
+
+    def wait_at_lock(self, session_id: str, count: int, timeout: float = 20.0) -> None:
+        """Blocks until so many requests of a session hold its lock or wait for it."""
+        deadline = time.monotonic() + timeout
+        while self.probe("running", session_id=session_id)["at_lock"] < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{session_id}: fewer than {count} at the lock")
+            time.sleep(0.02)

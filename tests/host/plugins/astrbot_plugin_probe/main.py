@@ -11,6 +11,7 @@ from pathlib import Path
 from astrbot.api.event import AstrMessageEvent, MessageChain, filter
 from astrbot.api.star import Context, Star
 from astrbot.api.web import request
+from astrbot.core.utils.session_lock import session_lock_manager
 
 NAME = "astrbot_plugin_probe"
 WATCHED_PLUGIN = "astrbot_plugin_context_manager"
@@ -29,7 +30,11 @@ class Probe(Star):
         """Names what still runs for one session, repairs of the plugin included."""
         session_id = request.query.get("session_id")
         names = (_work_of(task, session_id) for task in asyncio.all_tasks())
-        return {"running": [name for name in names if name]}
+        counts = session_lock_manager._get_loop_manager()._lock_count
+        return {
+            "running": [name for name in names if name],
+            "at_lock": counts.get(session_id, 0),
+        }
 
     @filter.llm_tool(name="lookup")
     async def lookup(self, event: AstrMessageEvent, text: str):
