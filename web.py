@@ -19,11 +19,13 @@ from .api_models import (
     CompressBody,
     ListQuery,
     Nothing,
+    RequestsQuery,
     RestoreBody,
     SaveBody,
     SessionQuery,
     VersionsQuery,
 )
+from .api_requests import RequestApi
 from .api_sessions import SessionApi
 from .errors import ContextManagerError, InvalidChange, StaleRevision, UnknownSession
 from .message_text import clean_text
@@ -98,7 +100,7 @@ def _route(
 
 def register_routes(context: Any, plugin: Any) -> None:
     """Registers every route of the page; the host never unregisters one."""
-    api = SessionApi(plugin)
+    api, requests = SessionApi(plugin), RequestApi(plugin)
     routes: list[tuple[str, str, Callable[[Any], Awaitable[Any]], type]] = [
         ("sessions", "GET", api.sessions, ListQuery),
         ("session", "GET", api.session, SessionQuery),
@@ -110,6 +112,8 @@ def register_routes(context: Any, plugin: Any) -> None:
         ("session/compress", "POST", api.compress, CompressBody),
         ("session/compress/cancel", "POST", api.cancel, SessionQuery),
         ("session/prompt", "GET", api.prompt, SessionQuery),
+        ("session/requests", "GET", requests.requests, RequestsQuery),
+        ("session/preview", "GET", requests.preview, SessionQuery),
         ("health", "GET", api.health, Nothing),
     ]
     for path, method, handler, model in routes:
