@@ -74,7 +74,11 @@ class SessionApi:
         rows, total = await self._storage.list_sessions(
             query.q, query.kind, query.platform, query.limit, query.offset
         )
-        return {"items": [self._item(session) for session in rows], "total": total}
+        return {
+            "items": [self._item(session) for session in rows],
+            "total": total,
+            "platforms": await self._storage.platforms(),
+        }
 
     def _item(self, session: Session) -> dict[str, Any]:
         names = ("session_id", "display_name", "platform", "kind", "last_seen_at", "updated_at")

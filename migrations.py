@@ -65,6 +65,7 @@ MIGRATIONS = [
         milliseconds INTEGER NOT NULL
     );
     CREATE INDEX requests_by_session ON requests (session_id, id);
+    CREATE INDEX sessions_by_platform ON sessions (platform);
     """,
 ]
 

@@ -143,8 +143,8 @@ def _built(host: Host, tokens: TokenCounter, basis: _Basis) -> dict[str, Any]:
 def _sections(projection: Projection, basis: _Basis) -> list[dict[str, Any]]:
     sizes = projection.report.sections | (basis.known_sizes or {})
     names = ("system", "fixed_memory", "summary", "tools", "begin_dialogs", "window")
-    sizes["reply_reserve"] = basis.limits.reply_reserve
-    return [{"name": name, "tokens": sizes[name]} for name in (*names, "reply_reserve")]
+    sizes["reserve"] = basis.limits.reply_reserve
+    return [{"name": name, "tokens": sizes[name]} for name in (*names, "reserve")]
 
 
 def _reason(projection: Projection, basis: _Basis) -> str:
@@ -165,7 +165,7 @@ def _kinds(projection: Projection) -> Sequence[tuple[Any, str]]:
             kind = "begin_dialog"
         else:
             window = True
-            kind = "window" if id(message) in stored else "lightened"
+            kind = "history" if id(message) in stored else "lightened"
         shown.append((message, kind))
     return shown
 

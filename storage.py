@@ -88,7 +88,7 @@ class Storage:
         """Notes a model request: the session has a row, with its latest name."""
         name = clean_text(display_name)
         async with self.database.writing() as db:
-            defaults = await self._default_values(db)
+            defaults = await self.default_values(db)
             await db.execute(
                 "INSERT INTO sessions (session_id, display_name, platform, kind, last_seen_at,"
                 " updated_at, recent_context_token_budget, summary_target_tokens)"
@@ -165,6 +165,22 @@ class Storage:
                 [*values, limit, offset],
             )
         return [session_of_row(row) for row in rows], next(iter(count))[0]
+
+    async def platforms(self) -> list[str]:
+        """The platforms that sessions are from."""
+        async with self.database.reading() as db:
+            rows = await db.execute_fetchall(
+                "SELECT DISTINCT platform FROM sessions WHERE platform <> '' ORDER BY platform"
+            )
+        return [row[0] for row in rows]
+
+    async def session_ids(self) -> list[str]:
+        """All sessions, last seen first."""
+        async with self.database.reading() as db:
+            rows = await db.execute_fetchall(
+                "SELECT session_id FROM sessions ORDER BY last_seen_at DESC, session_id"
+            )
+        return [row[0] for row in rows]
 
     async def apply_to_all(self, changes: Mapping[str, int], now: int) -> int:
         """Sets values for every session and as defaults for new ones.
@@ -265,6 +281,15 @@ class Storage:
             )
         return [version_of_row(row) for row in rows], next(iter(count))[0]
 
+    async def all_versions(self, session_id: str) -> list[Version]:
+        """Every version of the summary, oldest first."""
+        async with self.database.reading() as db:
+            rows = await db.execute_fetchall(
+                f"SELECT {VERSION_COLUMNS} FROM summary_versions WHERE session_id = ? ORDER BY id",
+                (session_id,),
+            )
+        return [version_of_row(row) for row in rows]
+
     async def restore_version(
         self, session_id: str, version_id: int, revision: str, now: int
     ) -> Session:
@@ -328,7 +353,8 @@ class Storage:
                 ),
             )
 
-    async def _default_values(self, db: aiosqlite.Connection) -> dict[str, int]:
+    async def default_values(self, db: aiosqlite.Connection) -> dict[str, int]:
+        """The values of a new session, inside a transaction."""
         rows = await db.execute_fetchall("SELECT name, value FROM defaults")
         return {column: getattr(self._defaults, column) for column in SHARED} | dict(rows)
 

@@ -17,6 +17,8 @@ from pydantic import BaseModel, ValidationError
 from .api_models import (
     ApplyBody,
     CompressBody,
+    ExportQuery,
+    ImportQuery,
     ListQuery,
     Nothing,
     RequestsQuery,
@@ -27,6 +29,7 @@ from .api_models import (
 )
 from .api_requests import RequestApi
 from .api_sessions import SessionApi
+from .api_transfer import TransferApi
 from .errors import ContextManagerError, InvalidChange, StaleRevision, UnknownSession
 from .message_text import clean_text
 
@@ -46,8 +49,8 @@ def _cleaned(value: Any) -> Any:
     return value
 
 
-async def _input(model: type[BaseModel], method: str) -> BaseModel:
-    if method == "GET":
+async def _input(model: type[BaseModel], from_query: bool) -> BaseModel:
+    if from_query:
         # The dashboard adds its login's parameters for downloads; ours are named.
         raw: Any = dict(request.query.items())
     else:
@@ -72,14 +75,18 @@ def _bad_input(error: ValidationError) -> Any:
 def _route(
     plugin: Any, api: SessionApi, method: str, handler: Callable[[Any], Awaitable[Any]], model: type
 ) -> Callable[[], Awaitable[Any]]:
+    # An upload's body is its file.
+    from_query = method == "GET" or model in (ImportQuery, Nothing)
+
     async def answer() -> Any:
         if plugin.closed:
             return error_response("The plugin is switched off.", status_code=503)
         session_id = ""
         try:
-            given = await _input(model, method)
+            given = await _input(model, from_query)
             session_id = getattr(given, "session_id", "")
-            return json_response(await handler(given))
+            result = await handler(given)
+            return json_response(result) if isinstance(result, dict) else result
         except ValidationError as error:
             return _bad_input(error)
         except InvalidChange as error:
@@ -100,7 +107,7 @@ def _route(
 
 def register_routes(context: Any, plugin: Any) -> None:
     """Registers every route of the page; the host never unregisters one."""
-    api, requests = SessionApi(plugin), RequestApi(plugin)
+    api, requests, transfer = SessionApi(plugin), RequestApi(plugin), TransferApi(plugin)
     routes: list[tuple[str, str, Callable[[Any], Awaitable[Any]], type]] = [
         ("sessions", "GET", api.sessions, ListQuery),
         ("session", "GET", api.session, SessionQuery),
@@ -114,6 +121,9 @@ def register_routes(context: Any, plugin: Any) -> None:
         ("session/prompt", "GET", api.prompt, SessionQuery),
         ("session/requests", "GET", requests.requests, RequestsQuery),
         ("session/preview", "GET", requests.preview, SessionQuery),
+        ("export", "GET", transfer.export, ExportQuery),
+        ("import", "POST", transfer.import_file, ImportQuery),
+        ("import/preview", "POST", transfer.preview_import, Nothing),
         ("health", "GET", api.health, Nothing),
     ]
     for path, method, handler, model in routes:
