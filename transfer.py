@@ -72,7 +72,7 @@ class TransferFile(StrictModel):
     """A whole file."""
 
     format: Literal["astrbot_plugin_context_manager"]
-    version: Annotated[Literal[1], Field(strict=True)]
+    version: Literal[1]
     exported_at: Count = 0
     sessions: Annotated[list[SessionEntry], Field(max_length=1_000_000)]
 
