@@ -31,6 +31,8 @@ USERNAME = "astrbot"
 PASSWORD = "Context-Manager-1"
 PROBE_FOLDER = ROOT / "tests" / "host" / "plugins" / PROBE
 NOT_RELEASED = {"tests", "dev", "node_modules", "Makefile", "pyproject.toml", "__pycache__"}
+# Where the plugin is taken from; another folder to run a changed copy of it.
+PLUGIN_SOURCE = Path(os.environ.get("PLUGIN_SOURCE", ROOT))
 ADMIN_ID = 900
 START_SECONDS = 60.0
 
@@ -204,6 +206,7 @@ class HostProcess:
                 start_new_session=True,
             )
         self._wait_ready()
+        self._check_plugin()
         if connect and not self.qq.started:
             self.qq.start()
         elif connect:
@@ -218,6 +221,14 @@ class HostProcess:
             if time.monotonic() > deadline:
                 raise HostError(f"the host did not start\n{self.log()[-4000:]}")
             time.sleep(0.1)
+
+    def _check_plugin(self) -> None:
+        """A plugin that did not load would make every test of the host alone pass."""
+        if not self.config.with_plugin:
+            return
+        status, body = self.web.api("GET", "health")
+        if status != 200 or "version" not in body:
+            raise HostError(f"the plugin did not load: {body}\n{self.log()[-6000:]}")
 
     def _answers(self) -> bool:
         try:
@@ -291,7 +302,7 @@ def copy_plugin(target: Path) -> None:
     """Copies the plugin's released files into a host."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    for entry in ROOT.iterdir():
+    for entry in PLUGIN_SOURCE.iterdir():
         if entry.name in NOT_RELEASED:
             continue
         if entry.name.startswith(".") and entry.name != ".astrbot-plugin":

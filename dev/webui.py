@@ -115,9 +115,18 @@ class WebUI:
         """Sends a message and waits for the whole answer."""
         return self.start_chat(session_id, text, streaming).wait()
 
-    def _chat(self, run: ChatRun, body: dict) -> None:
+    def regenerate(self, session_id: str, message_id: int) -> ChatRun:
+        """Has an answer of a WebUI chat made anew and waits for it."""
+        run = ChatRun(session_id)
+        body = {"session_id": session_id, "message_id": message_id}
+        self._chat(run, body, "/api/chat/message/regenerate")
+        if run.error is not None:
+            raise run.error
+        return run
+
+    def _chat(self, run: ChatRun, body: dict, path: str = "/api/chat/send") -> None:
         try:
-            with self._client.stream("POST", "/api/chat/send", json=body) as answer:
+            with self._client.stream("POST", path, json=body) as answer:
                 for line in answer.iter_lines():
                     if line.startswith("data:"):
                         run.events.append(json.loads(line[5:]))

@@ -20,6 +20,10 @@ from .profiles import BARE, PROFILES, VERSIONS, Profile
 # Here the two versions save differently, so these are always run on both.
 DIFFERENT = {"error", "tool_answers"}
 SAMPLE = 3
+HOST_SUMMARY = (
+    "Our previous history conversation summary",
+    "Acknowledged the summary of our previous",
+)
 
 _references: dict[tuple, list[dict]] = {}
 
@@ -76,14 +80,18 @@ def _without_call_ids(messages: list[dict]) -> list[dict]:
     ]
 
 
+def _users(messages: list[dict]) -> list[dict]:
+    return [m for m in messages if m["role"] == "user"]
+
+
 def _check_new_turn(new: list[dict], wanted: list[dict], host_cuts: bool) -> None:
     if not host_cuts:
         assert new == wanted
         return
     new, wanted = _without_call_ids(new), _without_call_ids(wanted)
-    kept = [m for m in wanted if m["role"] == "user"]
-    kept += [m for m in wanted[-1:] if m["role"] != "user"]
-    assert [m for m in new if m["role"] == "user"] == [m for m in kept if m["role"] == "user"]
+    # What the host writes about the steps that it cut is its own.
+    new = [m for m in new if not str(m.get("content")).startswith(HOST_SUMMARY)]
+    assert _users(new) == _users(wanted)
     assert new[-1:] == wanted[-1:]
     assert _is_in_order_within(new, wanted)
 
@@ -99,9 +107,17 @@ def test_a_request_leaves_the_history_whole(
     chat.seed(seed)
     walk(chat, path, profile.tool, with_plugin=True)
     stored = chat.stored
-    assert stored[: len(seed)] == seed, brief(stored)
-    _check_new_turn(comparable(stored[len(seed) :]), wanted, profile.host_cuts)
+    if _left_to_the_host(path, profile):
+        assert comparable(stored)[-1] == wanted[-1]
+    else:
+        assert stored[: len(seed)] == seed, brief(stored)
+        _check_new_turn(comparable(stored[len(seed) :]), wanted, profile.host_cuts)
     _check_next_turn(chat, stored)
+
+
+def _left_to_the_host(path: Path, profile: Profile) -> bool:
+    """A message handled after the switch-off is cut by the host alone, then saved so."""
+    return path.waiting and path.exit.startswith("off") and profile.host_cuts
 
 
 def _check_next_turn(chat: Chat, before: list[dict]) -> None:
