@@ -75,7 +75,7 @@ class SessionApi:
             query.q, query.kind, query.platform, query.limit, query.offset
         )
         return {
-            "items": [self._item(session) for session in rows],
+            "items": await asyncio.to_thread(lambda: [self._item(s) for s in rows]),
             "total": total,
             "platforms": await self._storage.platforms(),
         }
@@ -133,7 +133,8 @@ class SessionApi:
     async def versions(self, query: VersionsQuery) -> dict[str, Any]:
         await self._required(query.session_id)
         rows, total = await self._storage.list_versions(query.session_id, query.limit, query.offset)
-        return {"items": [self._version(version) for version in rows], "total": total}
+        items = await asyncio.to_thread(lambda: [self._version(version) for version in rows])
+        return {"items": items, "total": total}
 
     def _version(self, version: Version) -> dict[str, Any]:
         names = ("id", "created_at", "source", "model", "covered", "text", "conflicting")
