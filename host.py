@@ -15,6 +15,7 @@ from typing import Any
 
 from .context_logic import Cost, Draft
 from .message_text import field, media_kind, part_text, parts_of
+from .request_log import Usage
 from .tokens import TokenCounter
 
 logger = logging.getLogger("astrbot")
@@ -144,6 +145,13 @@ class Host:
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
+    def bound(self, history: list[dict[str, Any]]) -> list[Any] | None:
+        """A stored history as the host's messages; None if it cannot load it."""
+        try:
+            return bind_checkpoint_messages(history)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+
     # Conversations
 
     @contextlib.asynccontextmanager
@@ -242,17 +250,27 @@ class Host:
         answer = await self._context.llm_generate(
             chat_provider_id=provider_id, prompt=prompt, system_prompt=system_prompt
         )
-        usage = getattr(answer, "usage", None)
+        usage = self.reported_usage(answer)
         completion = getattr(answer, "raw_completion", None)
         choices = getattr(completion, "choices", None) or []
         return LLMAnswer(
             text=answer.completion_text or "",
             role=str(answer.role or ""),
             reasoning=getattr(answer, "reasoning_content", None) or "",
-            input_tokens=usage.input_other + usage.input_cached if usage else None,
-            output_tokens=usage.output if usage else None,
+            input_tokens=usage.prompt_tokens if usage else None,
+            output_tokens=usage.output_tokens if usage else None,
             finish=getattr(choices[0], "finish_reason", None) if choices else None,
         )
+
+    def reported_usage(self, response: Any) -> Usage | None:
+        """What a provider reported with an answer; None if nothing or nothing usable."""
+        usage = getattr(response, "usage", None)
+        counts = [getattr(usage, name, None) for name in ("input_other", "input_cached", "output")]
+        # Some providers report a usage of zeros.
+        if not all(isinstance(count, int) for count in counts) or not any(counts):
+            return None
+        fresh, cached, output = counts
+        return Usage(fresh + cached, cached, output)
 
     # Sessions and people
 
@@ -292,6 +310,14 @@ class Host:
         )
 
     # Settings
+
+    def remote_agent(self, session_id: str) -> bool:
+        """Whether a remote agent (Dify, Coze …) answers a session and keeps its history."""
+        config = self._context.get_config(session_id)
+        runner = (config.get("agent_runner") or {}).get("runner_type")
+        if runner is None:
+            runner = (config.get("provider_settings") or {}).get("agent_runner_type")
+        return isinstance(runner, str) and runner not in ("", "local")
 
     def settings_warnings(self, session_id: str | None = None) -> list[dict[str, str]]:
         """Host settings that work against the plugin, as ``{code, message}``."""

@@ -19,6 +19,7 @@ from .compression import Compressor
 from .errors import StorageUnavailable
 from .host import Host
 from .request_flow import RequestFlow
+from .request_log import RequestLog
 from .settings import Settings
 from .storage import Storage
 from .texts import Texts
@@ -60,7 +61,8 @@ class ContextManagerPlugin(Star):
         except StorageUnavailable as error:
             logger.warning("[context_manager] database not available, chats go on: %s", error)
         self._loading = asyncio.create_task(self.tokens.load())
-        self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time)
+        log = RequestLog(self.storage.database) if self.storage is not None else None
+        self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
         if self.storage is not None:
             self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
         self._ready.set()
@@ -74,6 +76,8 @@ class ContextManagerPlugin(Star):
             await asyncio.gather(self._loading, return_exceptions=True)
         if self.compressor is not None:
             await self.compressor.close()
+        if self.flow is not None and self.flow.log is not None:
+            await self.flow.log.settle()
         if self.storage is not None:
             await self.storage.close()
 
@@ -97,7 +101,7 @@ class ContextManagerPlugin(Star):
     ) -> None:
         """Gives the host the whole history back before it saves."""
         if await self._active():
-            await self._guarded(event, self.flow.finish(event, run_context))
+            await self._guarded(event, self.flow.finish(event, run_context, response))
 
     async def _active(self) -> bool:
         if not self.closed and not self._ready.is_set():

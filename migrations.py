@@ -48,6 +48,25 @@ MIGRATIONS = [
         settings_key TEXT NOT NULL
     );
     """,
+    # 2: what the last requests of each session sent and cost. Unreported usage is NULL.
+    """
+    CREATE TABLE requests (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        time INTEGER NOT NULL,
+        model TEXT NOT NULL,
+        sections TEXT NOT NULL,
+        estimated INTEGER NOT NULL,
+        prompt_tokens INTEGER,
+        cached_tokens INTEGER,
+        output_tokens INTEGER,
+        first_turn INTEGER NOT NULL,
+        left_out_turns INTEGER NOT NULL,
+        milliseconds INTEGER NOT NULL
+    );
+    CREATE INDEX requests_by_session ON requests (session_id, id);
+    CREATE INDEX sessions_by_platform ON sessions (platform);
+    """,
 ]
 
 

@@ -30,6 +30,8 @@ from .context_logic import (
 )
 from .errors import StorageUnavailable
 from .host import Host
+from .request_log import RequestLog
+from .request_record import Measurements, head_of, record_of
 from .settings import Settings
 from .storage import Session, Storage
 from .tokens import TokenCounter
@@ -65,6 +67,7 @@ class RequestState:
         projection: Set once the request is built.
         run_context: The host's run, whose list is what it saves.
         restored: Whether the whole history is back in that list.
+        measured: Set once the request is built.
     """
 
     owner: Any
@@ -76,6 +79,7 @@ class RequestState:
     restored: bool = False
     failed: bool = False
     sections_sent: bool = False
+    measured: Measurements | None = None
 
     @property
     def open_cut(self) -> bool:
@@ -91,6 +95,8 @@ class RequestFlow:
     settings: Settings
     storage: Storage | None
     clock: Any
+    log: RequestLog | None = None
+    heads: _Bounded = field(default_factory=_Bounded)
     reports: _Bounded = field(default_factory=_Bounded)
     counters: Counter[str] = field(default_factory=Counter)
     _sessions: _Bounded = field(default_factory=_Bounded)
@@ -129,6 +135,7 @@ class RequestFlow:
             await self._inject_sections(state)
             return
         self._mend_loaded(state, messages)
+        state.measured = Measurements(int(self.clock()))
         projection = await self._project(event, state, messages)
         state.projection, state.run_context = projection, run_context
         if state.conversation_id and projection.changed_history:
@@ -138,15 +145,32 @@ class RequestFlow:
         self.counters["requests"] += 1
         self._log_cut(state, projection.report, self.reports.get(state.session_id))
         self.reports[state.session_id] = projection.report
+        self.heads[state.session_id] = head_of(projection, state.measured.at)
         await self._remember_window(state, projection.mark)
 
-    async def finish(self, event: Any, run_context: Any) -> None:
+    async def finish(self, event: Any, run_context: Any, response: Any = None) -> None:
         """At the agent's end: the run's list is whole again."""
         state = self._state(event)
         if state is None or state.projection is None or run_context is not state.run_context:
             return
         run_context.messages[:] = state.projection.restore(run_context.messages)
         state.restored = True
+        state.measured.usage = self.host.reported_usage(response)
+        state.measured.milliseconds = state.measured.elapsed()
+        if state.conversation_id is None:
+            self._record(state)
+
+    def _record(self, state: RequestState) -> None:
+        """Notes what a finished request held and cost, in the background."""
+        measured, run_context = state.measured, state.run_context
+        if self.log is None or measured is None or run_context is None:
+            return
+        if measured.milliseconds is None:
+            measured.milliseconds = measured.elapsed()
+        projection, final = state.projection, list(run_context.messages)
+        self.log.write_later(
+            lambda: record_of(state.session_id, projection, measured, final, self.tokens)
+        )
 
     def fail(self, event: Any) -> None:
         """A request of ours failed: it goes out as the host made it."""
@@ -201,6 +225,7 @@ class RequestFlow:
     async def _project(self, event: Any, state: RequestState, messages: list[Any]) -> Projection:
         session = await self._session(state.session_id)
         provider = await self.host.request_provider(event)
+        state.measured.model = provider.model if provider else ""
         budget = (session or self.settings).recent_context_token_budget
         return build(
             messages,
@@ -212,7 +237,7 @@ class RequestFlow:
                 keep_ratio=self.settings.window_keep_ratio,
                 keep_media_turns=self.settings.keep_media_turns,
             ),
-            mark=await self._window(state.conversation_id) if state.request else None,
+            mark=await self.window_of(state.conversation_id) if state.request else None,
             tool_tokens=self._tool_tokens(state.request),
             measure=self.host.measure,
             make_message=self.host.make_message,
@@ -222,7 +247,8 @@ class RequestFlow:
         tools = getattr(request, "func_tool", None)
         return self.tokens.count_tools(tools.openai_schema()) if tools else 0
 
-    async def _window(self, conversation_id: str | None) -> WindowMark | None:
+    async def window_of(self, conversation_id: str | None) -> WindowMark | None:
+        """The window a conversation's next request starts from, if one is remembered."""
         if conversation_id is None or conversation_id in self._windows or self.storage is None:
             return self._windows.get(conversation_id)
         try:
@@ -302,6 +328,7 @@ class RequestFlow:
 
     def _after_task(self, state: RequestState) -> None:
         """The pipeline's task ended; what the host saved is final now."""
+        self._record(state)
         if state.projection is None and not state.failed:
             return
         task = asyncio.get_running_loop().create_task(self._repair_after_save(state))

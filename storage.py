@@ -1,109 +1,43 @@
-"""The plugin's database: sessions, summary versions, remembered windows.
+"""What the plugin knows: sessions, summary versions, remembered windows.
 
 Invariants:
 
-* One long-lived connection in WAL mode; writes are serialised by a lock and each
-  is one transaction, so a failed write leaves nothing half-written.
-* Every SQLite error leaves as ``StorageUnavailable``; the first of a row of
-  failures is logged, and so is the recovery.
-* A database that cannot be opened or migrated is moved aside, never deleted.
+* Every change is one transaction of the ``Database``; a failed one changes nothing.
+* Every SQLite error leaves as ``StorageUnavailable``.
 * ``revision`` moves with every change of editable content and with nothing else.
+* No version is ever changed or removed.
 """
 
-import asyncio
-import contextlib
-import logging
-import sqlite3
-import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import aiosqlite
 
 from .context_logic import WindowMark
-from .errors import InvalidChange, StaleRevision, StorageUnavailable, UnknownSession
+from .database import Database
+from .errors import InvalidChange, StaleRevision
 from .message_text import clean_text
-from .migrations import migrate
-from .settings import Settings
-
-logger = logging.getLogger("astrbot")
-
-EDITABLE = (
-    "fixed_memory",
-    "summary",
-    "compress_prompt",
-    "recent_context_token_budget",
-    "summary_target_tokens",
+from .session_rows import (
+    EDITABLE,
+    SESSION_COLUMNS,
+    SHARED,
+    VERSION_COLUMNS,
+    Session,
+    Version,
+    add_version,
+    change_session,
+    fetch_session,
+    fetch_version,
+    kind_of,
+    required_session,
+    session_of_row,
+    version_of_row,
 )
-# What may be set for all sessions at once, and as the default for new ones.
-SHARED = ("recent_context_token_budget", "summary_target_tokens")
+from .settings import Settings
+from .watermark import prefix_hash
 
-# How long a request may wait for another process that holds the database.
-_BUSY_SECONDS = 2
-
-# Errors that mean the file itself is no use; all others (read-only, locked,
-# disk full) pass, and moving the file away would only hide it from its owner.
-_UNUSABLE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One row of ``sessions``; times in unix seconds, sizes in tokens."""
-
-    session_id: str
-    display_name: str
-    platform: str
-    fixed_memory: str
-    summary: str
-    compress_prompt: str
-    recent_context_token_budget: int
-    summary_target_tokens: int
-    last_seen_at: int
-    updated_at: int
-    revision: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One text that was the summary, or was offered to be."""
-
-    id: int
-    session_id: str
-    created_at: int
-    source: str
-    model: str
-    conversation_id: str | None
-    covered: int
-    prefix_hash: str
-    tokens: int
-    text: str
-    conflicting: bool
-
-
-_SESSION_COLUMNS = ", ".join(Session.__slots__)
-_VERSION_COLUMNS = ", ".join(Version.__slots__)
-
-
-def kind_of(session_id: str) -> str:
-    """``group``, ``private``, ``webchat`` or ``other``, from the host's id."""
-    platform, _, rest = session_id.partition(":")
-    if platform == "webchat":
-        return "webchat"
-    message_type = rest.partition(":")[0]
-    return {"GroupMessage": "group", "FriendMessage": "private"}.get(message_type, "other")
-
-
-def _session(row: Iterable[Any]) -> Session:
-    values = dict(zip(Session.__slots__, row, strict=True))
-    return Session(**values | {"revision": str(values["revision"])})
-
-
-def _version(row: Iterable[Any]) -> Version:
-    values = dict(zip(Version.__slots__, row, strict=True))
-    return Version(**values | {"conflicting": bool(values["conflicting"])})
+__all__ = ["EDITABLE", "SHARED", "Session", "Storage", "Version", "kind_of"]
 
 
 def _like(text: str) -> str:
@@ -113,15 +47,11 @@ def _like(text: str) -> str:
 
 
 class Storage:
-    """The database; use ``Storage.open``."""
+    """Sessions and what belongs to them; use ``Storage.open``."""
 
-    def __init__(self, path: Path, connection: aiosqlite.Connection, defaults: Settings) -> None:
-        self.path = path
-        # A read-only disk still reads: the two kinds fail and recover apart.
-        self._problems: dict[str, str] = {}
-        self._connection = connection
+    def __init__(self, database: Database, defaults: Settings) -> None:
+        self.database = database
         self._defaults = defaults
-        self._write_lock = asyncio.Lock()
 
     @classmethod
     async def open(cls, path: Path, defaults: Settings) -> "Storage":
@@ -134,22 +64,21 @@ class Storage:
         Raises:
             StorageUnavailable: Not even a new database can be opened there.
         """
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                connection = await _connect(path)
-            except sqlite3.DatabaseError as error:
-                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _UNUSABLE:
-                    raise
-                connection = await _reopen(path, error)
-        except (OSError, sqlite3.Error) as error:
-            raise StorageUnavailable(f"{path}: {error}") from error
-        return cls(path, connection, defaults)
+        return cls(await Database.open(path), defaults)
 
     async def close(self) -> None:
-        """Closes the connection; running writes end first."""
-        async with self._write_lock:
-            await self._connection.close()
+        """Closes the database; running writes end first."""
+        await self.database.close()
+
+    @property
+    def path(self) -> Path:
+        """The database file."""
+        return self.database.path
+
+    @property
+    def problem(self) -> str | None:
+        """Why the database cannot be used now; None while it can."""
+        return self.database.problem
 
     # Sessions
 
@@ -158,8 +87,8 @@ class Storage:
     ) -> Session:
         """Notes a model request: the session has a row, with its latest name."""
         name = clean_text(display_name)
-        async with self._writing() as db:
-            defaults = await self._default_values(db)
+        async with self.database.writing() as db:
+            defaults = await self.default_values(db)
             await db.execute(
                 "INSERT INTO sessions (session_id, display_name, platform, kind, last_seen_at,"
                 " updated_at, recent_context_token_budget, summary_target_tokens)"
@@ -177,12 +106,12 @@ class Storage:
                     *(defaults[column] for column in SHARED),
                 ),
             )
-            return await self._required(db, session_id)
+            return await required_session(db, session_id)
 
     async def get_session(self, session_id: str) -> Session | None:
         """A session, or None."""
-        async with self._reading() as db:
-            return await self._fetch(db, session_id)
+        async with self.database.reading() as db:
+            return await fetch_session(db, session_id)
 
     async def update_session(
         self, session_id: str, changes: Mapping[str, Any], revision: str | None, now: int
@@ -203,16 +132,14 @@ class Storage:
         for column in changes:
             if column not in EDITABLE:
                 raise InvalidChange(column, "unknown field")
-        async with self._writing() as db:
-            current = await self._required(db, session_id)
+        async with self.database.writing() as db:
+            current = await required_session(db, session_id)
             if revision is not None and revision != current.revision:
                 raise StaleRevision(current)
-            await self._change(db, current, changes, now)
+            await change_session(db, current, changes, now)
             if changes.get("summary", current.summary) != current.summary:
-                await self._add_version(
-                    db, session_id, now, source="user", text=str(changes["summary"])
-                )
-            return await self._required(db, session_id)
+                await add_version(db, session_id, now, source="user", text=str(changes["summary"]))
+            return await required_session(db, session_id)
 
     async def list_sessions(
         self, q: str, kind: str | None, platform: str | None, limit: int, offset: int
@@ -228,16 +155,32 @@ class Storage:
                 where.append(f"{column} = ?")
                 values.append(value)
         condition = " AND ".join(where)
-        async with self._reading() as db:
+        async with self.database.reading() as db:
             count = await db.execute_fetchall(
                 f"SELECT count(*) FROM sessions WHERE {condition}", values
             )
             rows = await db.execute_fetchall(
-                f"SELECT {_SESSION_COLUMNS} FROM sessions WHERE {condition}"
+                f"SELECT {SESSION_COLUMNS} FROM sessions WHERE {condition}"
                 " ORDER BY last_seen_at DESC, session_id LIMIT ? OFFSET ?",
                 [*values, limit, offset],
             )
-        return [_session(row) for row in rows], next(iter(count))[0]
+        return [session_of_row(row) for row in rows], next(iter(count))[0]
+
+    async def platforms(self) -> list[str]:
+        """The platforms that sessions are from."""
+        async with self.database.reading() as db:
+            rows = await db.execute_fetchall(
+                "SELECT DISTINCT platform FROM sessions WHERE platform <> '' ORDER BY platform"
+            )
+        return [row[0] for row in rows]
+
+    async def session_ids(self) -> list[str]:
+        """All sessions, last seen first."""
+        async with self.database.reading() as db:
+            rows = await db.execute_fetchall(
+                "SELECT session_id FROM sessions ORDER BY last_seen_at DESC, session_id"
+            )
+        return [row[0] for row in rows]
 
     async def apply_to_all(self, changes: Mapping[str, int], now: int) -> int:
         """Sets values for every session and as defaults for new ones.
@@ -245,7 +188,7 @@ class Storage:
         Returns:
             The number of sessions.
         """
-        async with self._writing() as db:
+        async with self.database.writing() as db:
             for column, value in changes.items():
                 if column not in SHARED:
                     raise InvalidChange(column, "unknown field")
@@ -297,10 +240,10 @@ class Storage:
             version does not become the summary.
         """
         text = clean_text(text)
-        async with self._writing() as db:
-            current = await self._required(db, session_id)
+        async with self.database.writing() as db:
+            current = await required_session(db, session_id)
             conflicting = current.summary != base_summary
-            version_id = await self._add_version(
+            version_id = await add_version(
                 db,
                 session_id,
                 now,
@@ -314,27 +257,81 @@ class Storage:
                 conflicting=int(conflicting),
             )
             if not conflicting:
-                await self._change(db, current, {"summary": text}, now)
-            rows = await db.execute_fetchall(
-                f"SELECT {_VERSION_COLUMNS} FROM summary_versions WHERE id = ?", (version_id,)
-            )
-            return _version(next(iter(rows))), conflicting
+                await change_session(db, current, {"summary": text}, now)
+            return await fetch_version(db, "id = ?", (version_id,)), conflicting
 
     async def latest_coverage(self, session_id: str) -> Version | None:
-        """The newest summary a model made that was taken over, or None."""
-        async with self._reading() as db:
+        """The version that says what the summary covers; None if it covers nothing."""
+        async with self.database.reading() as db:
+            version = await _coverage(db, session_id)
+        return version if version and version.covered else None
+
+    async def list_versions(
+        self, session_id: str, limit: int, offset: int
+    ) -> tuple[list[Version], int]:
+        """Versions of the summary, newest first, and how many there are."""
+        async with self.database.reading() as db:
+            count = await db.execute_fetchall(
+                "SELECT count(*) FROM summary_versions WHERE session_id = ?", (session_id,)
+            )
             rows = await db.execute_fetchall(
-                f"SELECT {_VERSION_COLUMNS} FROM summary_versions WHERE session_id = ?"
-                " AND conflicting = 0 AND source IN ('model', 'auto') ORDER BY id DESC LIMIT 1",
+                f"SELECT {VERSION_COLUMNS} FROM summary_versions WHERE session_id = ?"
+                " ORDER BY id DESC LIMIT ? OFFSET ?",
+                (session_id, limit, offset),
+            )
+        return [version_of_row(row) for row in rows], next(iter(count))[0]
+
+    async def all_versions(self, session_id: str) -> list[Version]:
+        """Every version of the summary, oldest first."""
+        async with self.database.reading() as db:
+            rows = await db.execute_fetchall(
+                f"SELECT {VERSION_COLUMNS} FROM summary_versions WHERE session_id = ? ORDER BY id",
                 (session_id,),
             )
-        return next((_version(row) for row in rows), None)
+        return [version_of_row(row) for row in rows]
+
+    async def restore_version(
+        self, session_id: str, version_id: int, revision: str, now: int
+    ) -> Session:
+        """Makes an older version the summary again, as a new version of the user.
+
+        The new version covers what the older one did.
+
+        Raises:
+            UnknownSession: There is no such session.
+            InvalidChange: The session has no such version.
+            StaleRevision: The session was changed since; carries the current row.
+        """
+        async with self.database.writing() as db:
+            current = await required_session(db, session_id)
+            version = await fetch_version(db, "id = ? AND session_id = ?", (version_id, session_id))
+            if version is None:
+                raise InvalidChange("version_id", "this session has no such version")
+            if revision != current.revision:
+                raise StaleRevision(current)
+            if version.text == current.summary:
+                return current
+            source = version if version.prefix_hash else await _coverage(db, session_id, version)
+            await change_session(db, current, {"summary": version.text}, now)
+            await add_version(
+                db,
+                session_id,
+                now,
+                source="user",
+                text=version.text,
+                model=source.model if source else "",
+                conversation_id=source.conversation_id if source else None,
+                covered=source.covered if source else 0,
+                prefix_hash=source.prefix_hash if source else prefix_hash([]),
+                tokens=version.tokens,
+            )
+            return await required_session(db, session_id)
 
     # Windows
 
     async def get_window(self, conversation_id: str) -> WindowMark | None:
         """The remembered window of a conversation, or None."""
-        async with self._reading() as db:
+        async with self.database.reading() as db:
             rows = await db.execute_fetchall(
                 "SELECT message_index, content_hash, settings_key FROM windows"
                 " WHERE conversation_id = ?",
@@ -344,7 +341,7 @@ class Storage:
 
     async def set_window(self, conversation_id: str, session_id: str, mark: WindowMark) -> None:
         """Remembers the window of a conversation."""
-        async with self._writing() as db:
+        async with self.database.writing() as db:
             await db.execute(
                 "INSERT OR REPLACE INTO windows VALUES (?, ?, ?, ?, ?)",
                 (
@@ -356,121 +353,20 @@ class Storage:
                 ),
             )
 
-    # Inside a transaction
-
-    async def _fetch(self, db: aiosqlite.Connection, session_id: str) -> Session | None:
-        rows = await db.execute_fetchall(
-            f"SELECT {_SESSION_COLUMNS} FROM sessions WHERE session_id = ?", (session_id,)
-        )
-        return next((_session(row) for row in rows), None)
-
-    async def _required(self, db: aiosqlite.Connection, session_id: str) -> Session:
-        session = await self._fetch(db, session_id)
-        if session is None:
-            raise UnknownSession(f"unknown session: {session_id}")
-        return session
-
-    async def _default_values(self, db: aiosqlite.Connection) -> dict[str, int]:
+    async def default_values(self, db: aiosqlite.Connection) -> dict[str, int]:
+        """The values of a new session, inside a transaction."""
         rows = await db.execute_fetchall("SELECT name, value FROM defaults")
         return {column: getattr(self._defaults, column) for column in SHARED} | dict(rows)
 
-    async def _change(
-        self, db: aiosqlite.Connection, current: Session, changes: Mapping[str, Any], now: int
-    ) -> None:
-        cleaned = {
-            column: clean_text(value) if isinstance(value, str) else value
-            for column, value in changes.items()
-        }
-        changed = {c: v for c, v in cleaned.items() if getattr(current, c) != v}
-        if changed:
-            assignments = ", ".join(f"{column} = ?" for column in changed)
-            await db.execute(
-                f"UPDATE sessions SET {assignments}, revision = revision + 1, updated_at = ?"
-                " WHERE session_id = ?",
-                (*changed.values(), now, current.session_id),
-            )
 
-    async def _add_version(
-        self, db: aiosqlite.Connection, session_id: str, now: int, **columns: Any
-    ) -> int:
-        columns["text"] = clean_text(columns["text"])
-        names = ", ".join(columns)
-        places = ", ".join("?" * len(columns))
-        cursor = await db.execute(
-            f"INSERT INTO summary_versions (session_id, created_at, {names})"
-            f" VALUES (?, ?, {places})",
-            (session_id, now, *columns.values()),
-        )
-        return cursor.lastrowid
+async def _coverage(
+    db: aiosqlite.Connection, session_id: str, at: Version | None = None
+) -> Version | None:
+    """The newest version, not newer than ``at``, that says what is covered.
 
-    # Connections
-
-    @property
-    def problem(self) -> str | None:
-        """Why the database cannot be used now; None while it can."""
-        return next(iter(self._problems.values()), None)
-
-    @contextlib.asynccontextmanager
-    async def _reading(self) -> AsyncIterator[aiosqlite.Connection]:
-        with self._watched("read"):
-            yield self._connection
-
-    @contextlib.asynccontextmanager
-    async def _writing(self) -> AsyncIterator[aiosqlite.Connection]:
-        async with self._write_lock:
-            with self._watched("write"):
-                # A cancelled request can leave its transaction open behind it.
-                await self._connection.rollback()
-                await self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._connection
-                except BaseException:
-                    await self._connection.rollback()
-                    raise
-                await self._connection.commit()
-
-    @contextlib.contextmanager
-    def _watched(self, operation: str) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, ValueError) as error:
-            # aiosqlite raises ValueError once the connection is closed.
-            if operation not in self._problems:
-                logger.warning(
-                    "[context_manager] database: no %s, chats go on: %s", operation, error
-                )
-            self._problems[operation] = str(error)
-            raise StorageUnavailable(
-                f"The plugin's database cannot be used now: {error}"
-            ) from error
-        if self._problems.pop(operation, None) is not None:
-            logger.info("[context_manager] database usable again (%s)", operation)
-
-
-async def _connect(path: Path) -> aiosqlite.Connection:
-    # Transactions are begun by hand: the driver's own would begin too late.
-    connection = await aiosqlite.connect(path, isolation_level=None, timeout=_BUSY_SECONDS)
-    try:
-        await connection.execute("PRAGMA journal_mode = WAL")
-        await connection.execute("PRAGMA synchronous = NORMAL")
-        await migrate(connection)
-    except BaseException:
-        await connection.close()
-        raise
-    return connection
-
-
-async def _reopen(path: Path, error: Exception) -> aiosqlite.Connection:
-    """Moves a broken database aside and starts a new one."""
-    aside = path.with_name(f"{path.name}.broken-{int(time.time())}")
-    for suffix in ("", "-wal", "-shm"):
-        source = path.with_name(path.name + suffix)
-        if source.exists():
-            source.rename(aside.with_name(aside.name + suffix))
-    logger.error(
-        "[context_manager] the database could not be opened (%s); it was moved to %s and a new "
-        "one was created",
-        error,
-        aside,
-    )
-    return await _connect(path)
+    A person's edit says nothing: it refines a text that covers what it did before.
+    """
+    condition = "session_id = ? AND conflicting = 0 AND prefix_hash <> ''"
+    if at is None:
+        return await fetch_version(db, condition, (session_id,))
+    return await fetch_version(db, f"{condition} AND id <= ?", (session_id, at.id))

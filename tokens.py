@@ -12,6 +12,7 @@ import importlib.util
 import json
 import logging
 import re
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,8 @@ class TokenCounter:
         self._encoding: Any = None
         self._cache: dict[str, int] = {}
         self._cached_characters = 0
+        # Previews count in a thread beside the requests on the event loop.
+        self._cache_lock = threading.Lock()
         self.problem: str | None = None
 
     @property
@@ -106,9 +109,10 @@ class TokenCounter:
             self.problem = f"token vocabulary not available ({error}); counting by script"
             logger.warning("[context_manager] %s", self.problem)
             return
-        self._cache.clear()
-        self._cached_characters = 0
-        self._encoding = encoding
+        with self._cache_lock:
+            self._cache.clear()
+            self._cached_characters = 0
+            self._encoding = encoding
 
     def count_text(self, text: str) -> int:
         """Tokens of a text."""
@@ -134,12 +138,15 @@ class TokenCounter:
     def _remember(self, text: str, tokens: int) -> None:
         if len(text) > _CACHE_CHARACTERS // 8:
             return
-        self._cache[text] = tokens
-        self._cached_characters += len(text)
-        while self._cached_characters > _CACHE_CHARACTERS:
-            oldest = next(iter(self._cache))
-            del self._cache[oldest]
-            self._cached_characters -= len(oldest)
+        with self._cache_lock:
+            if text in self._cache:
+                return
+            self._cache[text] = tokens
+            self._cached_characters += len(text)
+            while self._cached_characters > _CACHE_CHARACTERS:
+                oldest = next(iter(self._cache))
+                del self._cache[oldest]
+                self._cached_characters -= len(oldest)
 
     def count_message(self, message: Any) -> int:
         """Tokens of one message with its framing, media and tool calls."""

@@ -153,6 +153,18 @@ class WebUI:
         """Calls a page route of the plugin; returns status and body."""
         return self._extension(PLUGIN, method, route, body, params)
 
+    def download(self, route: str, **params: object) -> httpx.Response:
+        """GET of a page route that answers with a file."""
+        path = f"/api/v1/plugins/extensions/{PLUGIN}/{route}"
+        return self._client.get(path, params=params)
+
+    def upload(self, route: str, content: bytes, **params: object) -> tuple[int, dict]:
+        """Uploads a file to a page route as the page does; returns status and body."""
+        path = f"/api/v1/plugins/extensions/{PLUGIN}/{route}"
+        files = {"file": ("upload.json", content, "application/json")}
+        answer = self._client.post(path, params=params, files=files)
+        return answer.status_code, answer.json()
+
     def probe(self, route: str, **params: object) -> dict:
         """Asks the probe plugin about the inside of the host."""
         status, body = self._extension(PROBE, "GET", route, None, params)

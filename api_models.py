@@ -1,0 +1,104 @@
+"""What the page may send: one model per kind of input, unknown fields refused."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .settings import SummaryTarget, TokenBudget
+
+SessionId = Annotated[str, Field(min_length=1, max_length=512)]
+Revision = Annotated[str, Field(min_length=1, max_length=64)]
+Text = Annotated[str, Field(max_length=200_000)]
+
+
+class StrictModel(BaseModel):
+    """Input in which an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ListQuery(StrictModel):
+    """Query of ``GET sessions``."""
+
+    q: Annotated[str, Field(max_length=200)] = ""
+    kind: Literal["", "group", "private", "webchat", "other"] = ""
+    platform: Annotated[str, Field(max_length=200)] = ""
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    offset: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+
+
+class SessionQuery(StrictModel):
+    """Query or body that names a session."""
+
+    session_id: SessionId
+
+
+class Nothing(StrictModel):
+    """Query of a route without parameters."""
+
+
+class SharedChanges(StrictModel):
+    """Values that may be set for all sessions."""
+
+    recent_context_token_budget: TokenBudget | None = None
+    summary_target_tokens: SummaryTarget | None = None
+
+
+class Changes(SharedChanges):
+    """Editable values of one session; absent ones stay."""
+
+    fixed_memory: Text | None = None
+    summary: Text | None = None
+    compress_prompt: Annotated[str, Field(max_length=20_000)] | None = None
+
+
+class SaveBody(SessionQuery):
+    """Body of ``POST session``."""
+
+    revision: Revision
+    changes: Changes
+
+
+class ApplyBody(StrictModel):
+    """Body of ``POST sessions/apply``."""
+
+    changes: SharedChanges
+
+
+class CompressBody(SessionQuery):
+    """Body of ``POST session/compress``."""
+
+    focus: Annotated[str, Field(max_length=2000)] = ""
+
+
+class VersionsQuery(SessionQuery):
+    """Query of ``GET session/versions``."""
+
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    offset: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+
+
+class RestoreBody(SessionQuery):
+    """Body of ``POST session/restore``."""
+
+    version_id: Annotated[int, Field(strict=True, ge=1, le=2**53)]
+    revision: Revision
+
+
+class RequestsQuery(SessionQuery):
+    """Query of ``GET session/requests``."""
+
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class ExportQuery(StrictModel):
+    """Query of ``GET export``."""
+
+    session_id: Annotated[str, Field(max_length=512)] = ""
+    format: Literal["json", "markdown"] = "json"
+
+
+class ImportQuery(StrictModel):
+    """Query of ``POST import``; the file comes as a part of the form."""
+
+    dry_run: bool = False

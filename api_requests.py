@@ -1,0 +1,35 @@
+"""The page's calls about requests: what the last ones were, what the next one would be."""
+
+from dataclasses import asdict
+from typing import Any
+
+from .api_models import RequestsQuery, SessionQuery
+from .api_sessions import required_session
+from .errors import StorageUnavailable
+from .preview import preview
+from .request_flow import RequestFlow
+
+
+class RequestApi:
+    """The handlers; ``plugin`` offers storage and flow."""
+
+    def __init__(self, plugin: Any) -> None:
+        self._plugin = plugin
+
+    @property
+    def _flow(self) -> RequestFlow:
+        if self._plugin.flow is None or self._plugin.flow.log is None:
+            raise StorageUnavailable("The plugin is still starting; try again.")
+        return self._plugin.flow
+
+    async def requests(self, query: RequestsQuery) -> dict[str, Any]:
+        await required_session(self._plugin, query.session_id)
+        records = await self._flow.log.newest(query.session_id, query.limit)
+        items = [asdict(record) for record in records]
+        for item in items:
+            del item["session_id"]
+        return {"items": items}
+
+    async def preview(self, query: SessionQuery) -> dict[str, Any]:
+        session = await required_session(self._plugin, query.session_id)
+        return await preview(self._flow, session)

@@ -1,0 +1,227 @@
+"""The page's calls about sessions: list, save, versions, compression, health.
+
+Thin: input arrives validated, errors leave as the plugin's own.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+from pydantic import BaseModel
+
+from .api_models import (
+    ApplyBody,
+    CompressBody,
+    ListQuery,
+    Nothing,
+    RestoreBody,
+    SaveBody,
+    SessionQuery,
+    VersionsQuery,
+)
+from .errors import CompressionRefused, InvalidChange, StorageUnavailable, UnknownSession
+from .message_text import shorten, transcript
+from .storage import Session, Storage, Version, kind_of
+from .summary_text import default_template, render_prompt
+from .watermark import covers, without_checkpoints
+
+ROW = (
+    "session_id",
+    "display_name",
+    "platform",
+    "fixed_memory",
+    "summary",
+    "compress_prompt",
+    "recent_context_token_budget",
+    "summary_target_tokens",
+    "last_seen_at",
+    "updated_at",
+)
+
+# What the page shows of a prompt that holds a long history, in characters.
+PROMPT_HEAD, PROMPT_TAIL = 60_000, 20_000
+
+
+def storage_of(plugin: Any) -> Storage:
+    """The plugin's storage, which may be missing."""
+    if plugin.storage is None:
+        raise StorageUnavailable("The plugin's database is not available; see AstrBot's log.")
+    return plugin.storage
+
+
+async def required_session(plugin: Any, session_id: str) -> Session:
+    """A session that must be there."""
+    session = await storage_of(plugin).get_session(session_id)
+    if session is None:
+        raise UnknownSession(f"unknown session: {session_id}")
+    return session
+
+
+class SessionApi:
+    """The handlers; ``plugin`` offers storage, compressor, host, tokens and closed."""
+
+    def __init__(self, plugin: Any) -> None:
+        self._plugin = plugin
+
+    @property
+    def _storage(self) -> Storage:
+        return storage_of(self._plugin)
+
+    async def _required(self, session_id: str) -> Session:
+        return await required_session(self._plugin, session_id)
+
+    async def sessions(self, query: ListQuery) -> dict[str, Any]:
+        rows, total = await self._storage.list_sessions(
+            query.q, query.kind, query.platform, query.limit, query.offset
+        )
+        return {
+            "items": await asyncio.to_thread(lambda: [self._item(s) for s in rows]),
+            "total": total,
+            "platforms": await self._storage.platforms(),
+        }
+
+    def _item(self, session: Session) -> dict[str, Any]:
+        names = ("session_id", "display_name", "platform", "kind", "last_seen_at", "updated_at")
+        count = self._plugin.tokens.count_text
+        return {name: getattr(session, name) for name in names} | {
+            "fixed_memory_tokens": count(session.fixed_memory),
+            "summary_tokens": count(session.summary),
+        }
+
+    async def session(self, query: SessionQuery) -> dict[str, Any]:
+        return await self.row(await self._required(query.session_id))
+
+    async def row(self, session: Session) -> dict[str, Any]:
+        """A session as every route answers it."""
+        return {name: getattr(session, name) for name in ROW} | {
+            "revision": session.revision,
+            "kind": session.kind,
+            "options": {},
+            "coverage": await self._coverage(session.session_id),
+        }
+
+    async def _coverage(self, session_id: str) -> dict[str, Any]:
+        """How much of the current conversation the summary covers."""
+        version = await self._storage.latest_coverage(session_id)
+        conversation_id, history = await self._plugin.host.load_history(session_id)
+        covered, out_of_date = 0, False
+        if version is not None:
+            holds = version.conversation_id == conversation_id and await asyncio.to_thread(
+                covers, history, version.covered, version.prefix_hash
+            )
+            covered, out_of_date = (version.covered, False) if holds else (0, True)
+        return {
+            "conversation_id": conversation_id,
+            "messages": covered,
+            "total": len(without_checkpoints(history)),
+            "out_of_date": out_of_date,
+            "model": version.model if version else None,
+            "created_at": version.created_at if version else None,
+        }
+
+    async def save(self, body: SaveBody) -> dict[str, Any]:
+        changes = _given(body.changes, "changes")
+        session = await self._storage.update_session(
+            body.session_id, changes, body.revision, int(time.time())
+        )
+        return await self.row(session)
+
+    async def apply(self, body: ApplyBody) -> dict[str, Any]:
+        changes = _given(body.changes, "changes")
+        return {"updated": await self._storage.apply_to_all(changes, int(time.time()))}
+
+    async def versions(self, query: VersionsQuery) -> dict[str, Any]:
+        await self._required(query.session_id)
+        rows, total = await self._storage.list_versions(query.session_id, query.limit, query.offset)
+        items = await asyncio.to_thread(lambda: [self._version(version) for version in rows])
+        return {"items": items, "total": total}
+
+    def _version(self, version: Version) -> dict[str, Any]:
+        names = ("id", "created_at", "source", "model", "covered", "text", "conflicting")
+        return {name: getattr(version, name) for name in names} | {
+            "tokens": version.tokens or self._plugin.tokens.count_text(version.text)
+        }
+
+    async def restore(self, body: RestoreBody) -> dict[str, Any]:
+        session = await self._storage.restore_version(
+            body.session_id, body.version_id, body.revision, int(time.time())
+        )
+        return await self.row(session)
+
+    async def compress(self, body: CompressBody) -> dict[str, Any]:
+        await self._known_to_host(body.session_id)
+        return self._plugin.compressor.start(body.session_id, body.focus).as_dict()
+
+    async def _known_to_host(self, session_id: str) -> None:
+        """A session with a history may be compressed before its first request."""
+        if await self._storage.get_session(session_id) is not None:
+            return
+        if not await self._plugin.host.session_exists(session_id):
+            raise UnknownSession(f"unknown session: {session_id}")
+        platform = session_id.partition(":")[0] if kind_of(session_id) != "other" else ""
+        await self._storage.see_session(session_id, "", platform, int(time.time()))
+
+    async def job(self, query: SessionQuery) -> dict[str, Any]:
+        await self._required(query.session_id)
+        return self._plugin.compressor.job(query.session_id).as_dict()
+
+    async def cancel(self, body: SessionQuery) -> dict[str, Any]:
+        await self._required(body.session_id)
+        return (await self._plugin.compressor.cancel(body.session_id)).as_dict()
+
+    async def prompt(self, query: SessionQuery) -> dict[str, Any]:
+        session = await self._required(query.session_id)
+        _, history = await self._plugin.host.load_history(session.session_id)
+        prompt, problem = "", ""
+        try:
+            prompt = await asyncio.to_thread(_rendered, session, history)
+        except CompressionRefused as refusal:
+            problem = self._plugin.texts.get(refusal.reason_key, **refusal.params)
+        return {
+            "prompt": prompt,
+            "template": session.compress_prompt or default_template(),
+            "default": not session.compress_prompt,
+            "message": problem,
+        }
+
+    async def health(self, query: Nothing) -> dict[str, Any]:
+        plugin = self._plugin
+        warnings = plugin.host.settings_warnings()
+        if plugin.tokens.problem:
+            warnings.append({"code": "vocabulary", "message": plugin.tokens.problem})
+        for name in plugin.setting_problems:
+            text = (
+                f"设置 {name} 的值无效，已使用默认值。 / Setting {name} is invalid; default used."
+            )
+            warnings.append({"code": "setting", "message": text})
+        problem = plugin.storage.problem if plugin.storage else "not available"
+        return {
+            "version": plugin.version,
+            "host_version": plugin.host.version,
+            "database": problem or "ok",
+            "warnings": warnings,
+            "counters": dict(plugin.flow.counters) if plugin.flow else {},
+        }
+
+
+def _given(changes: BaseModel, field: str) -> dict[str, Any]:
+    """The values a caller gave; null and nothing at all are refused."""
+    given = {name: getattr(changes, name) for name in changes.model_fields_set}
+    for name, value in given.items():
+        if value is None:
+            raise InvalidChange(f"{field}.{name}", "must not be null")
+    if not given:
+        raise InvalidChange(field, "nothing to change")
+    return given
+
+
+def _rendered(session: Session, history: list[dict[str, Any]]) -> str:
+    """The prompt a compression would send now; a very long one as head and tail."""
+    prompt = render_prompt(
+        session.compress_prompt,
+        messages=transcript(without_checkpoints(history)),
+        summary=session.summary,
+        focus="",
+        target_tokens=session.summary_target_tokens,
+    )
+    return shorten(prompt, PROMPT_HEAD, PROMPT_TAIL)

@@ -1,0 +1,148 @@
+// What the next request sends, and what the last ones were estimated and cost.
+
+import { get } from "./api.js";
+import { button, fill, h, s } from "./dom.js";
+import { ago, dateTime, known, number, percent, t } from "./i18n.js";
+import { empty, folded, loadInto, note } from "./ui.js";
+
+const MESSAGES = 50;
+const REQUESTS = 50;
+const SECTIONS = ["system", "tools", "begin_dialogs", "fixed_memory", "summary", "window", "current", "recalled", "tool_steps", "reply_reserve"];
+
+function sectionName(name) {
+  return known(`section.${name}`) ? t(`section.${name}`) : name;
+}
+
+function sectionClass(name) {
+  return SECTIONS.includes(name) ? `part-${name}` : "part-other";
+}
+
+function budgetBar({ budget, sections }) {
+  const used = sections.reduce((sum, section) => sum + section.tokens, 0);
+  const whole = Math.max(budget, used, 1);
+  const parts = sections.filter((section) => section.tokens > 0);
+  const summary = t("next.used", { used: number(used), budget: number(budget), share: percent(used, budget) });
+  return h("section", { class: "card" },
+    h("div", { class: "card-head" }, h("h3", { class: "card-title" }, t("next.budget")), h("span", { class: "grow" }), h("span", { class: used > budget ? "over" : "" }, summary)),
+    h("div", { class: "bar", role: "img", "aria-label": summary },
+      parts.map((section) => h("span", { class: sectionClass(section.name), style: `width:${(section.tokens / whole) * 100}%`, title: `${sectionName(section.name)}: ${number(section.tokens)}` }))),
+    h("ul", { class: "legend" },
+      parts.map((section) => h("li", {}, h("span", { class: `swatch ${sectionClass(section.name)}`, "aria-hidden": "true" }), sectionName(section.name), " ", h("strong", {}, number(section.tokens)))),
+      used < budget ? h("li", {}, h("span", { class: "swatch part-free", "aria-hidden": "true" }), t("section.free"), " ", h("strong", {}, number(budget - used))) : null));
+}
+
+function messageView(message) {
+  const role = known(`role.${message.role}`) ? t(`role.${message.role}`) : message.role;
+  const kind = known(`messageKind.${message.kind}`) ? t(`messageKind.${message.kind}`) : "";
+  return h("li", { class: `message role-${["user", "assistant", "system", "tool"].includes(message.role) ? message.role : "other"}` },
+    h("div", { class: "row-meta" }, h("strong", {}, role), kind ? h("span", { class: "chip" }, kind) : null,
+      h("span", {}, t("versions.tokens", { tokens: number(message.tokens) }))),
+    folded(message.text ?? "", message.role === "system" ? 300 : 600));
+}
+
+function leftOutView(left, session) {
+  if (!left.messages && !left.reason) return h("p", { class: "hint" }, t("next.nothingLeft"));
+  const reason = known(`reason.${left.reason}`) ? t(`reason.${left.reason}`) : left.reason;
+  if (!left.messages) return note("info", reason);
+  const total = session.row.coverage.total;
+  return note("info",
+    h("strong", {}, t("next.left", { turns: number(left.turns), messages: number(left.messages), tokens: number(left.tokens) })), " ", reason, " ",
+    t("next.kept", { shown: number(Math.max(0, total - left.messages)), total: number(total) }), " ", t("next.notLost"));
+}
+
+function windowLine(preview) {
+  const text = preview.left_out.messages ? t("next.line", { turn: number(preview.first_turn + 1) }) : t("next.lineStart");
+  return h("li", { class: "window-line", role: "separator", "aria-label": text }, h("span", {}, text));
+}
+
+function messagesView(preview) {
+  const inWindow = (message) => message.kind !== "system" && message.kind !== "begin_dialog";
+  const head = preview.messages.filter((message) => !inWindow(message));
+  const recent = preview.messages.filter(inWindow);
+  const list = h("ol", { class: "messages" });
+  const foot = h("div", { class: "row" });
+  let shown = Math.min(MESSAGES, recent.length);
+  const render = () => {
+    const hidden = recent.length - shown;
+    fill(list, head.map(messageView), windowLine(preview),
+      hidden ? h("li", { class: "window-line" }, button(t("next.older", { count: number(hidden) }), () => { shown = Math.min(recent.length, shown + 2 * MESSAGES); render(); }, "tonal")) : null,
+      recent.slice(hidden).map(messageView),
+      h("li", { class: "window-line" }, h("span", {}, t("next.current"))));
+    fill(foot, h("span", { class: "hint", role: "status" }, t("page.shown", { shown: number(shown), total: number(recent.length) })));
+  };
+  render();
+  return h("section", { class: "card" }, h("h3", { class: "card-title" }, t("next.messages")), list, foot);
+}
+
+function previewView(preview, session) {
+  const time = preview.as_of ? t("next.asOf", { time: dateTime(preview.as_of) }) : t("next.asOfNone");
+  if (!preview.sections.length) {
+    const reason = preview.left_out.reason;
+    return h("div", { class: "stack" }, note(reason === "remote_agent" ? "info" : "warning", known(`reason.${reason}`) ? t(`reason.${reason}`) : reason || t("next.empty")));
+  }
+  return h("div", { class: "stack" },
+    budgetBar(preview), h("p", { class: "hint" }, time), leftOutView(preview.left_out, session),
+    preview.messages.length ? messagesView(preview) : empty(t("next.empty"), t("next.emptyHint")));
+}
+
+const WIDTH = 640;
+const HEIGHT = 150;
+const PAD = 4;
+
+function plot(items) {
+  const rows = [...items].reverse();
+  const top = Math.max(1, ...rows.map((item) => Math.max(item.estimated ?? 0, item.prompt_tokens ?? 0)));
+  const step = WIDTH / rows.length;
+  const y = (value) => HEIGHT - PAD - (value / top) * (HEIGHT - 2 * PAD);
+  const bars = rows.flatMap((item, at) => {
+    if (item.prompt_tokens === null) return [];
+    const width = Math.min(28, Math.max(1, step * 0.7));
+    const x = at * step + (step - width) / 2;
+    const box = (name, value) => s("rect", { class: name, x, width, y: y(value), height: HEIGHT - PAD - y(value) });
+    return [box("plot-reported", item.prompt_tokens), item.cached_tokens ? box("plot-cached", item.cached_tokens) : ""];
+  });
+  const points = rows.map((item, at) => `${at * step + step / 2},${y(item.estimated ?? 0)}`);
+  const line = points.length > 1 ? s("polyline", { class: "plot-estimated", points: points.join(" ") }) : "";
+  const dots = rows.length <= 40 ? points.map((point) => s("circle", { class: "plot-dot", cx: point.split(",")[0], cy: point.split(",")[1], r: 3 })) : [];
+  const label = t("requests.plot", { count: number(rows.length), top: number(top) });
+  return h("figure", { class: "plot" },
+    s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, preserveAspectRatio: "none" }, s("title", {}, label), ...bars, line, ...dots),
+    h("figcaption", { class: "legend" },
+      h("span", {}, h("span", { class: "swatch plot-reported", "aria-hidden": "true" }), t("requests.reported")),
+      h("span", {}, h("span", { class: "swatch plot-cached", "aria-hidden": "true" }), t("requests.cached")),
+      h("span", {}, h("span", { class: "swatch plot-estimated", "aria-hidden": "true" }), t("requests.estimated"))));
+}
+
+function requestsView({ items }) {
+  if (!items.length) return empty(t("requests.none"), t("requests.noneHint"));
+  const value = (each) => (each === null || each === undefined ? t("requests.unreported") : number(each));
+  const cached = (item) => (item.cached_tokens === null || !item.prompt_tokens ? t("requests.unreported") : percent(item.cached_tokens, item.prompt_tokens));
+  const columns = ["time", "model", "estimated", "reported", "cachedShare", "output", "left"];
+  return h("div", { class: "stack" }, plot(items),
+    h("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": t("requests.title") },
+      h("table", {},
+        h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, t(`requests.column.${name}`))))),
+        h("tbody", {}, items.map((item) => h("tr", {},
+          h("td", {}, h("time", { title: dateTime(item.time) }, ago(item.time))),
+          h("td", {}, h("bdi", { class: "clip" }, item.model || "–")),
+          h("td", {}, value(item.estimated)), h("td", {}, value(item.prompt_tokens)), h("td", {}, cached(item)),
+          h("td", {}, value(item.output_tokens)), h("td", {}, value(item.left_out_turns))))))));
+}
+
+/** The tab. */
+export function nextTab(session) {
+  const sessionId = session.item.session_id;
+  const preview = h("div", {});
+  const requests = h("div", {});
+  let left = false;
+  session.onLeave(() => { left = true; });
+  const load = () => {
+    loadInto(preview, () => get("session/preview", { session_id: sessionId }), (answer) => previewView(answer, session), () => !left);
+    loadInto(requests, () => get("session/requests", { session_id: sessionId, limit: REQUESTS }), requestsView, () => !left);
+  };
+  load();
+  return h("div", { class: "stack" },
+    h("div", { class: "row" }, h("p", { class: "hint grow" }, t("next.hint")), button(t("action.refresh"), load, "tonal")),
+    preview,
+    h("section", { class: "card" }, h("h3", { class: "card-title" }, t("requests.title")), requests));
+}

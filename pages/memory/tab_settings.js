@@ -1,0 +1,130 @@
+// Budget, summary target and compress prompt of a session; the first two for all.
+
+import { get, post } from "./api.js";
+import { button, field, fill, h } from "./dom.js";
+import { discard, edit, isFieldDirty, valueOf } from "./drafts.js";
+import { number, t } from "./i18n.js";
+import { conflictView, saveFields } from "./tab_memory.js";
+import { busy, confirmDialog, failed, loading, note, toast } from "./ui.js";
+import { warningsView } from "./warnings.js";
+
+const LIMITS = { recent_context_token_budget: [1024, 1_000_000], summary_target_tokens: [100, 20_000] };
+const NUMBERS = Object.keys(LIMITS);
+
+function problemOf(name, text) {
+  const [least, most] = LIMITS[name];
+  const value = Number(text);
+  const good = /^\d+$/.test(text.trim()) && value >= least && value <= most;
+  return good ? "" : t("settings.range", { least: number(least), most: number(most) });
+}
+
+function numberField(session, name, onEdit) {
+  const [least, most] = LIMITS[name];
+  const input = h("input", { type: "number", inputmode: "numeric", class: "input", min: least, max: most, step: 1, value: valueOf(session.row, name) });
+  const problem = h("p", { class: "problem", role: "alert" });
+  input.addEventListener("input", () => {
+    const text = problemOf(name, input.value);
+    fill(problem, text);
+    input.setAttribute("aria-invalid", String(Boolean(text)));
+    if (!text) edit(session.row, name, Number(input.value));
+    onEdit();
+  });
+  return { input, name, node: h("div", {}, field(t(`settings.${name}`), input, t(`settings.${name}Hint`)), problem), bad: () => Boolean(problemOf(name, input.value)) };
+}
+
+async function applyToAll(values, messages) {
+  try {
+    const { total } = await get("sessions", { limit: 1 });
+    const sure = await confirmDialog({
+      title: t("settings.allTitle"),
+      body: [h("p", {}, t("settings.allText", { count: number(total) })),
+        h("ul", {}, NUMBERS.map((name) => h("li", {}, `${t(`settings.${name}`)}: ${number(values[name])}`)))],
+      confirm: t("settings.allConfirm", { count: number(total) }),
+    });
+    if (!sure) return false;
+    const { updated } = await post("sessions/apply", { changes: values });
+    toast(t("settings.allDone", { count: number(updated) }), "success");
+    return true;
+  } catch (error) {
+    fill(messages, note("error", error.message));
+    return false;
+  }
+}
+
+function numbersCard(session, rerender, conflict) {
+  const messages = h("div", { "aria-live": "polite" });
+  const update = () => {
+    const bad = fields.some((each) => each.bad());
+    saveButton.disabled = bad || !NUMBERS.some((name) => isFieldDirty(session.row.session_id, name));
+    allButton.disabled = bad;
+  };
+  const fields = NUMBERS.map((name) => numberField(session, name, () => update()));
+  const saveButton = button(t("settings.saveOne"), () => busy(saveButton, () => saveFields(session, NUMBERS, {
+    done: rerender, conflict, failed: (error) => fill(messages, note("error", error.message)),
+  })).then(update), "primary");
+  const allButton = button(t("settings.saveAll"), () => busy(allButton, async () => {
+    const values = Object.fromEntries(fields.map((each) => [each.name, Number(each.input.value)]));
+    if (!(await applyToAll(values, messages))) return;
+    discard(session.row.session_id, NUMBERS);
+    await session.reload().catch(() => {});
+    rerender();
+  }), "tonal");
+  update();
+  return h("section", { class: "card" }, h("h3", { class: "card-title" }, t("settings.numbers")),
+    fields.map((each) => each.node), messages, h("div", { class: "row end" }, allButton, saveButton));
+}
+
+function promptCard(session, rerender, conflict) {
+  const name = "compress_prompt";
+  const sessionId = session.row.session_id;
+  const box = h("div", {});
+  const messages = h("div", { "aria-live": "polite" });
+  const finish = { done: rerender, conflict, failed: (error) => fill(messages, note("error", error.message)) };
+
+  function show({ prompt, default: isDefault }) {
+    const unsaved = isFieldDirty(sessionId, name);
+    const area = h("textarea", { class: "input editor", rows: 12, dir: "auto", spellcheck: "false", maxlength: 20000, value: unsaved ? valueOf(session.row, name) : session.row.compress_prompt || prompt });
+    const chip = h("span", { class: isDefault ? "chip" : "chip chip-success" }, t(isDefault ? "settings.promptDefault" : "settings.promptOwn"));
+    const saveButton = button(t("action.save"), () => busy(saveButton, () => saveFields(session, [name], finish)), "primary", { disabled: !unsaved });
+    const resetButton = button(t("settings.promptReset"), async () => {
+      const sure = await confirmDialog({ title: t("settings.promptReset"), body: h("p", {}, t("settings.promptResetText")), confirm: t("settings.promptReset") });
+      if (!sure) return;
+      discard(sessionId, [name]);
+      if (session.row[name]) {
+        edit(session.row, name, "");
+        await saveFields(session, [name], finish);
+      } else rerender();
+    }, "text", { disabled: isDefault && !unsaved });
+    area.addEventListener("input", () => {
+      // The unchanged default is stored as nothing, so that later defaults reach it.
+      edit(session.row, name, isDefault && area.value === prompt ? "" : area.value);
+      saveButton.disabled = !isFieldDirty(sessionId, name);
+      resetButton.disabled = isDefault && saveButton.disabled;
+    });
+    return h("div", { class: "stack" }, h("div", { class: "row" }, chip), field(t("settings.prompt"), area, t("settings.promptHint")),
+      messages, h("div", { class: "row end" }, resetButton, saveButton));
+  }
+
+  async function load() {
+    fill(box, loading());
+    try {
+      fill(box, show(await get("session/prompt", { session_id: sessionId })));
+    } catch (error) {
+      fill(box, failed(error, load));
+    }
+  }
+
+  load();
+  return h("section", { class: "card" }, h("h3", { class: "card-title" }, t("settings.promptTitle")), box);
+}
+
+/** The tab. */
+export function settingsTab(session) {
+  const node = h("div", { class: "stack" });
+  function render() {
+    const conflict = (error) => fill(node, conflictView(session, error, render));
+    fill(node, warningsView(session.health), numbersCard(session, render, conflict), promptCard(session, render, conflict));
+  }
+  render();
+  return node;
+}

@@ -1,0 +1,115 @@
+// Export of one session or all, and an import that is shown before it is done.
+
+import { download, upload } from "./api.js";
+import { button, fill, h, newId } from "./dom.js";
+import { known, number, t } from "./i18n.js";
+import { busy, confirmDialog, failed, folded, loading, note, toast } from "./ui.js";
+
+const SHOWN = 200;
+
+function stamp() {
+  return new Date().toISOString().slice(0, 10);
+}
+
+function exportCard(session) {
+  const messages = h("div", { "aria-live": "polite" });
+  const make = (label, params, extension, kind = "tonal") => {
+    const control = button(label, () => busy(control, async () => {
+      fill(messages);
+      try {
+        const { filename } = await download("export", params, `context-manager-${stamp()}.${extension}`);
+        fill(messages, note("success", t("transfer.exported", { name: filename })));
+      } catch (error) {
+        fill(messages, note("error", error.message));
+      }
+    }), kind);
+    return control;
+  };
+  const one = session ? { session_id: session.item.session_id } : null;
+  return h("section", { class: "card" }, h("h3", { class: "card-title" }, t("transfer.export")),
+    h("p", { class: "hint" }, t("transfer.exportHint")),
+    h("div", { class: "row" },
+      one ? [make(t("transfer.oneJson"), { ...one, format: "json" }, "json"), make(t("transfer.oneMarkdown"), { ...one, format: "markdown" }, "md")] : null,
+      make(t("transfer.allJson"), { format: "json" }, "json"), make(t("transfer.allMarkdown"), { format: "markdown" }, "md", "text")),
+    messages);
+}
+
+function scalar(value) {
+  if (value === null || value === undefined || value === "") return t("memory.nothing");
+  return typeof value === "string" ? value : typeof value === "number" ? number(value) : JSON.stringify(value);
+}
+
+function fieldName(name) {
+  for (const key of [`memory.${name}`, `settings.${name}`]) if (known(key)) return t(key);
+  return name;
+}
+
+function changeView(change) {
+  const fields = Array.isArray(change.fields) ? change.fields.map((each) => (typeof each === "string" ? { field: each } : each))
+    : change.field ? [change]
+      : Object.entries(change.fields ?? change.changes ?? {}).map(([field, value]) => (value && typeof value === "object" ? { field, ...value } : { field, new: value }));
+  const action = known(`transfer.action.${change.action}`) ? t(`transfer.action.${change.action}`) : change.action ?? "";
+  return h("li", { class: "card flat" },
+    h("div", { class: "row-top" }, h("bdi", { class: "session-name" }, change.display_name || change.session_id || t("transfer.defaults")), action ? h("span", { class: "chip" }, action) : null),
+    fields.map((each) => h("div", { class: "change" }, h("strong", {}, fieldName(each.field)),
+      "old" in each ? h("div", { class: "old" }, folded(scalar(each.old), 300)) : null,
+      "new" in each ? h("div", { class: "new" }, folded(scalar(each.new), 300)) : null)));
+}
+
+function importCard(changed) {
+  const id = newId("file");
+  const result = h("div", { class: "stack", "aria-live": "polite" });
+  const picker = h("input", { type: "file", id, accept: ".json,application/json", class: "input", onchange: () => { if (picker.files[0]) look(picker.files[0]); } });
+
+  async function look(file) {
+    fill(result, loading(t("transfer.reading")));
+    try {
+      const { changes } = await upload("import/preview", file);
+      show(file, changes);
+    } catch (error) {
+      fill(result, failed(error, () => look(file)));
+    }
+  }
+
+  function show(file, changes) {
+    if (!changes.length) {
+      fill(result, note("info", t("transfer.noChanges")));
+      return;
+    }
+    const apply = button(t("transfer.apply", { count: number(changes.length) }), () => busy(apply, () => run(file, changes.length)), "primary");
+    fill(result, note("warning", t("transfer.wouldChange", { count: number(changes.length) })),
+      h("ul", { class: "changes" }, changes.slice(0, SHOWN).map(changeView)),
+      changes.length > SHOWN ? h("p", { class: "hint" }, t("page.shown", { shown: number(SHOWN), total: number(changes.length) })) : null,
+      h("div", { class: "row end" }, button(t("action.cancel"), reset), apply));
+  }
+
+  function reset() {
+    picker.value = "";
+    fill(result);
+  }
+
+  async function run(file, count) {
+    const sure = await confirmDialog({ title: t("transfer.confirmTitle"), body: h("p", {}, t("transfer.confirmText", { count: number(count) })), confirm: t("transfer.apply", { count: number(count) }) });
+    if (!sure) return;
+    try {
+      await upload("import", file);
+      reset();
+      toast(t("transfer.imported"), "success");
+      fill(result, note("success", t("transfer.imported")));
+      changed();
+    } catch (error) {
+      fill(result, note("error", t("transfer.importFailed"), " ", error.message));
+    }
+  }
+
+  return h("section", { class: "card" }, h("h3", { class: "card-title" }, t("transfer.import")),
+    h("p", { class: "hint" }, t("transfer.importHint")),
+    h("div", { class: "field" }, h("label", { for: id }, t("transfer.file")), picker), result);
+}
+
+/** The view, for one session or (without one) for everything. */
+export function transferView(session, changed = () => {}) {
+  const done = () => { session?.reload().catch(() => {}); session?.counts().catch(() => {}); changed(); };
+  return h("div", { class: "stack" }, exportCard(session), importCard(done));
+}
+

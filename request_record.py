@@ -1,0 +1,96 @@
+"""What is noted about a request while it runs, and the record made of it.
+
+Nothing here does I/O. ``record_of`` counts tokens and may run in a thread.
+"""
+
+import time
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from .context_logic import Projection
+from .message_text import field as field_of
+from .request_log import RequestRecord, Usage
+from .tokens import TokenCounter
+
+
+@dataclass(slots=True)
+class Measurements:
+    """Measured on one request.
+
+    Attributes:
+        at: When it began, in unix seconds.
+        model: The model it was meant for.
+        usage: What the provider reported for the last call; None if nothing.
+        milliseconds: From the request's start to its answer; None if it had none.
+    """
+
+    at: int
+    model: str = ""
+    usage: Usage | None = None
+    milliseconds: int | None = None
+    _started: float = field(default_factory=time.perf_counter)
+
+    def elapsed(self) -> int:
+        """Milliseconds since the start."""
+        return round((time.perf_counter() - self._started) * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class SentHead:
+    """What stood before the history in a session's last request.
+
+    Attributes:
+        messages: The host's system messages and begin-dialogs, without our sections.
+        tool_tokens: Size of the tool schemas.
+        at: Unix seconds.
+    """
+
+    messages: list[Any]
+    tool_tokens: int
+    at: int
+
+
+def head_of(projection: Projection, at: int) -> SentHead:
+    """The head of a request that was just built."""
+    messages = takewhile(
+        lambda m: field_of(m, "role") == "system" or field_of(m, "_no_save"), projection.before
+    )
+    return SentHead(list(messages), projection.report.sections["tools"], at)
+
+
+def record_of(
+    session_id: str,
+    projection: Projection,
+    measured: Measurements,
+    final: list[Any],
+    tokens: TokenCounter,
+) -> RequestRecord:
+    """The record of a request.
+
+    Args:
+        session_id: The session.
+        projection: What was built.
+        measured: What was measured.
+        final: The run's messages at its end.
+        tokens: Counts what tool calls added.
+    """
+    report, usage = projection.report, measured.usage
+    sections = dict(report.sections)
+    added = projection.restore(final)[len(projection.before) + 1 :]
+    # The last message is the reply: the reported call did not hold it.
+    if steps := tokens.count_messages(added[:-1]):
+        sections["tool_steps"] = steps
+    return RequestRecord(
+        session_id=session_id,
+        time=measured.at,
+        model=measured.model,
+        sections=sections,
+        estimated=sum(sections.values()),
+        prompt_tokens=usage.prompt_tokens if usage else None,
+        cached_tokens=usage.cached_tokens if usage else None,
+        output_tokens=usage.output_tokens if usage else None,
+        first_turn=report.first_turn,
+        left_out_turns=report.left_out_turns,
+        milliseconds=measured.milliseconds or 0,
+    )
