@@ -5,6 +5,7 @@ import contextlib
 import sqlite3
 
 import pytest
+from astrbot_plugin_context_manager import storage as storage_module
 from astrbot_plugin_context_manager.compression import Compressor
 from astrbot_plugin_context_manager.host import ChatProvider, LLMAnswer
 from astrbot_plugin_context_manager.settings import Settings
@@ -444,9 +445,8 @@ async def test_one_session_s_failure_does_not_touch_the_other_s_job(compressor, 
 
 
 async def test_a_session_deleted_during_a_job_fails_it(compressor, storage, host):
-    async with running(compressor, host) as job:
-        await storage._connection.execute("DELETE FROM sessions")
-        await storage._connection.commit()
+    async with running(compressor, host) as job, storage.database.writing() as db:
+        await db.execute("DELETE FROM sessions")
     assert job.state == "failed" and "没有这个会话" in job.message
 
 
@@ -545,7 +545,7 @@ async def test_a_database_that_fails_at_the_commit_leaves_no_trace(
         raise sqlite3.OperationalError("disk I/O error")
 
     async with running(compressor, host) as job:
-        monkeypatch.setattr(storage, "_add_version", broken)
+        monkeypatch.setattr(storage_module, "add_version", broken)
     assert job.state == "failed" and "数据库" in job.message
     assert (job.version_id, job.covered, job.done) == (None, None, 0)
     assert (await storage.get_session(SESSION)).summary == ""
