@@ -5,6 +5,7 @@ leave turns out and, where the host cuts by itself, the host gets its reason to.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dev.host_process import HostConfig
 
@@ -26,6 +27,7 @@ class Profile:
     host_cuts: bool = False
     with_plugin: bool = True
     extra: dict = field(default_factory=dict, hash=False)
+    plugins: tuple[Path, ...] = ()
 
     def config(self, version: str) -> HostConfig:
         """How to start this profile's host in one version."""
@@ -37,6 +39,7 @@ class Profile:
             with_plugin=self.with_plugin,
             plugin_config={"recent_context_token_budget": self.budget},
             settings=self.extra,
+            plugins=self.plugins,
         )
 
 

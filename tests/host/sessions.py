@@ -6,7 +6,10 @@ Invariants:
 """
 
 import sqlite3
+import time
+from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 from dev.host_process import ADMIN_ID, HostProcess
 from dev.scripted_model import RecordedRequest
@@ -14,6 +17,7 @@ from dev.scripted_model import RecordedRequest
 from .paths import Chat
 
 DATABASE = "context_manager.db"
+PLUGINS = Path(__file__).parent / "plugins"
 
 
 class Session(Chat):
@@ -111,3 +115,16 @@ def our_lines(log: str, level: str = "") -> list[str]:
         for line in log.splitlines()
         if "[context_manager]" in line and (not level or f"[{level}]" in line)
     ]
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 30.0) -> None:
+    """Blocks until a condition holds.
+
+    Raises:
+        TimeoutError: It never did; the text says what was waited for.
+    """
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited for {what}")
+        time.sleep(0.02)
