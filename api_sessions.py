@@ -121,10 +121,19 @@ class SessionApi:
 
     async def save(self, body: SaveBody) -> dict[str, Any]:
         changes = _given(body.changes, "changes")
+        if template := changes.get("compress_prompt"):
+            await asyncio.to_thread(self._check_template, template)
         session = await self._storage.update_session(
             body.session_id, changes, body.revision, int(time.time())
         )
         return await self.row(session)
+
+    def _check_template(self, template: str) -> None:
+        try:
+            render_prompt(template, messages=[], summary="", focus="", target_tokens=1500)
+        except CompressionRefused as refusal:
+            message = self._plugin.texts.get(refusal.reason_key, **refusal.params)
+            raise InvalidChange("changes.compress_prompt", message) from refusal
 
     async def apply(self, body: ApplyBody) -> dict[str, Any]:
         changes = _given(body.changes, "changes")
@@ -150,7 +159,9 @@ class SessionApi:
 
     async def compress(self, body: CompressBody) -> dict[str, Any]:
         await self._known_to_host(body.session_id)
-        return self._plugin.compressor.start(body.session_id, body.focus).as_dict()
+        job = self._plugin.compressor.start(body.session_id, body.focus)
+        await job.prepared()
+        return job.as_dict()
 
     async def _known_to_host(self, session_id: str) -> None:
         """A session with a history may be compressed before its first request."""
@@ -159,7 +170,7 @@ class SessionApi:
         if not await self._plugin.host.session_exists(session_id):
             raise UnknownSession(f"unknown session: {session_id}")
         platform = session_id.partition(":")[0] if kind_of(session_id) != "other" else ""
-        await self._storage.see_session(session_id, "", platform, int(time.time()))
+        await self._storage.ensure_session(session_id, platform, int(time.time()))
 
     async def job(self, query: SessionQuery) -> dict[str, Any]:
         await self._required(query.session_id)

@@ -252,14 +252,15 @@ class Host:
         )
         usage = self.reported_usage(answer)
         completion = getattr(answer, "raw_completion", None)
-        choices = getattr(completion, "choices", None) or []
+        choices = getattr(completion, "choices", None) or [completion]
         return LLMAnswer(
             text=answer.completion_text or "",
             role=str(answer.role or ""),
             reasoning=getattr(answer, "reasoning_content", None) or "",
             input_tokens=usage.prompt_tokens if usage else None,
             output_tokens=usage.output_tokens if usage else None,
-            finish=getattr(choices[0], "finish_reason", None) if choices else None,
+            finish=getattr(choices[0], "finish_reason", None)
+            or getattr(choices[0], "stop_reason", None),
         )
 
     def reported_usage(self, response: Any) -> Usage | None:

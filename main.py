@@ -135,7 +135,9 @@ class ContextManagerPlugin(Star):
         words = event.message_str.split(maxsplit=1)
         await self._guarded(event, self.flow.see_session(event))
         job = self.compressor.start(event.unified_msg_origin, words[1] if len(words) > 1 else "")
-        yield event.plain_result(self.texts.get("compress_started"))
+        await job.prepared()
+        if job.state == "running":
+            yield event.plain_result(self.texts.get("compress_started"))
         await job.wait()
         yield event.plain_result(job.message)
 

@@ -160,8 +160,9 @@ def tool_calls_of(message: Any) -> list[tuple[str, str, str]]:
     return calls
 
 
-def _flat_lines(messages: Sequence[Any]) -> Iterator[str]:
-    names: dict[str, str] = {}
+def _flat_lines(messages: Sequence[Any], names: dict[str, str] | None = None) -> Iterator[str]:
+    """The lines of flattened messages; ``names`` remembers tool names by call id."""
+    names = {} if names is None else names
     for message in messages:
         text = text_of(field(message, "content"), media=True).strip()
         if field(message, "role") == "tool":
@@ -240,12 +241,13 @@ def transcript(messages: Sequence[Any]) -> list[TranscriptMessage]:
     host's reminders are left out; media are placeholders; tool calls and long
     tool results are shortened to head and tail.
     """
-    result = []
+    result: list[TranscriptMessage] = []
+    names: dict[str, str] = {}
     for index, message in enumerate(messages):
         role = field(message, "role")
         if role not in ("user", "assistant", "tool") or field(message, "_no_save"):
             continue
-        text = "\n".join(_flat_lines([message]))
+        text = "\n".join(_flat_lines([message], names))
         if role == "user":
             text = _REMINDER.sub("", text).strip()
         if text:
