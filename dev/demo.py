@@ -268,7 +268,7 @@ def run(demo: Demo) -> None:
 def stay_open(host: HostProcess) -> None:
     """Keeps the WebUI open until the demo is interrupted."""
     print(f"\nWebUI：{host.web.url}\n用户名：{USERNAME}\n密码：{PASSWORD}")
-    print("按 Ctrl+C 结束。")
+    print("插件的页面在左侧栏「上下文管理」（4.26.7 在「插件页面」下）。按 Ctrl+C 结束。")
     with contextlib.suppress(KeyboardInterrupt):
         while host.running:
             time.sleep(0.5)
