@@ -2,11 +2,14 @@
 
 Invariants:
 
-* One long-lived connection in WAL mode; writes are serialised by a lock and each
-  is one transaction, so a failed write leaves nothing half-written.
+* One long-lived connection in WAL mode, used by one caller at a time, so nobody
+  reads what another has not committed. Each write is one transaction: a failed or
+  cancelled one leaves nothing half-written.
 * Every SQLite error leaves as ``StorageUnavailable``; the first of a row of
   failures is logged, and so is the recovery.
-* A database that cannot be opened or migrated is moved aside, never deleted.
+* A connection that was lost while in use is opened again by the next caller.
+* A file that is no usable database of ours is moved aside, never deleted; one that
+  is only locked, read-only or out of reach stays where it is.
 """
 
 import asyncio
@@ -14,7 +17,7 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiosqlite
@@ -27,9 +30,18 @@ logger = logging.getLogger("astrbot")
 # How long a request may wait for another process that holds the database.
 _BUSY_SECONDS = 2
 
-# Errors that mean the file itself is no use; all others (read-only, locked,
-# disk full) pass, and moving the file away would only hide it from its owner.
-_UNUSABLE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# Errors at opening that mean the file itself is no use; all others (read-only,
+# locked, disk full) pass, and moving the file away would only hide it.
+_UNUSABLE = (*_DAMAGED, sqlite3.SQLITE_ERROR)
+# After these the connection may belong to a file that is damaged or gone.
+_LOST = (*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+
+
+def _code(error: BaseException) -> int:
+    code = getattr(error, "sqlite_errorcode", 0)
+    moved = code == sqlite3.SQLITE_READONLY_DBMOVED
+    return sqlite3.SQLITE_IOERR if moved else code & 0xFF
 
 
 class Database:
@@ -40,8 +52,9 @@ class Database:
         self.closed = False
         # A read-only disk still reads: the two kinds fail and recover apart.
         self._problems: dict[str, str] = {}
-        self._connection = connection
-        self._write_lock = asyncio.Lock()
+        self._connection: aiosqlite.Connection | None = connection
+        self._lock = asyncio.Lock()
+        self._damaged = False
 
     @classmethod
     async def open(cls, path: Path) -> "Database":
@@ -51,22 +64,15 @@ class Database:
             StorageUnavailable: Not even a new database can be opened there.
         """
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                connection = await _connect(path)
-            except sqlite3.DatabaseError as error:
-                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _UNUSABLE:
-                    raise
-                connection = await _reopen(path, error)
+            return cls(path, await _open_or_replace(path))
         except (OSError, sqlite3.Error) as error:
             raise StorageUnavailable(f"{path}: {error}") from error
-        return cls(path, connection)
 
     async def close(self) -> None:
-        """Closes the connection; running writes end first."""
+        """Closes the connection; what runs on it ends first."""
         self.closed = True
-        async with self._write_lock:
-            await self._connection.close()
+        async with self._lock:
+            await self._drop()
 
     @property
     def problem(self) -> str | None:
@@ -75,31 +81,34 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncIterator[aiosqlite.Connection]:
-        """The connection, to read."""
-        with self._watched("read"):
-            yield self._connection
+        """The connection, to read one state of the database."""
+        async with self._lock, self._watched("read"):
+            yield await self._connected()
 
     @contextlib.asynccontextmanager
     async def writing(self) -> AsyncIterator[aiosqlite.Connection]:
         """The connection within one transaction; an exception rolls it back."""
-        async with self._write_lock:
-            with self._watched("write"):
-                # A cancelled request can leave its transaction open behind it.
-                await self._connection.rollback()
-                await self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._connection
-                except BaseException:
-                    await self._connection.rollback()
-                    raise
-                await self._connection.commit()
+        async with self._lock, self._watched("write"):
+            connection = await self._connected()
+            try:
+                await connection.execute("BEGIN IMMEDIATE")
+                yield connection
+                await connection.commit()
+            except BaseException:
+                # Queued behind whatever a cancelled caller left running.
+                with contextlib.suppress(sqlite3.Error):
+                    await connection.rollback()
+                raise
 
-    @contextlib.contextmanager
-    def _watched(self, operation: str) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _watched(self, operation: str) -> AsyncIterator[None]:
         try:
             yield
-        except (sqlite3.Error, ValueError) as error:
-            # aiosqlite raises ValueError once the connection is closed.
+        except (sqlite3.Error, OSError, ValueError) as error:
+            # ValueError: a text that SQLite cannot store.
+            self._damaged |= _code(error) in _DAMAGED
+            if _code(error) in _LOST:
+                await self._drop()
             if operation not in self._problems:
                 logger.warning(
                     "[context_manager] database: no %s, chats go on: %s", operation, error
@@ -111,13 +120,46 @@ class Database:
         if self._problems.pop(operation, None) is not None:
             logger.info("[context_manager] database usable again (%s)", operation)
 
+    async def _connected(self) -> aiosqlite.Connection:
+        if self.closed:
+            raise StorageUnavailable("The plugin's database is closed.")
+        if self._connection is None:
+            self._connection = await _open_or_replace(self.path, check=self._damaged)
+            self._damaged = False
+        return self._connection
 
-async def _connect(path: Path) -> aiosqlite.Connection:
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                await connection.close()
+
+
+async def _open_or_replace(path: Path, check: bool = False) -> aiosqlite.Connection:
+    """Opens a database; moves it aside and makes a new one if the file is no use."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return await _connect(path, check)
+    except sqlite3.Error as error:
+        if _code(error) not in _UNUSABLE:
+            raise
+        logger.error(
+            "[context_manager] the database could not be used (%s); it was moved to %s and a new "
+            "one was created",
+            error,
+            _move_aside(path),
+        )
+    return await _connect(path)
+
+
+async def _connect(path: Path, check: bool = False) -> aiosqlite.Connection:
     # Transactions are begun by hand: the driver's own would begin too late.
     connection = await aiosqlite.connect(path, isolation_level=None, timeout=_BUSY_SECONDS)
     try:
         await connection.execute("PRAGMA journal_mode = WAL")
         await connection.execute("PRAGMA synchronous = NORMAL")
+        if check:
+            await _check(connection)
         await migrate(connection)
     except BaseException:
         await connection.close()
@@ -125,17 +167,24 @@ async def _connect(path: Path) -> aiosqlite.Connection:
     return connection
 
 
-async def _reopen(path: Path, error: Exception) -> aiosqlite.Connection:
-    """Moves a broken database aside and starts a new one."""
-    aside = path.with_name(f"{path.name}.broken-{int(time.time())}")
+async def _check(connection: aiosqlite.Connection) -> None:
+    """Looks for damage that opening alone does not show."""
+    [(found,)] = await connection.execute_fetchall("PRAGMA quick_check(1)")
+    if found != "ok":
+        error = sqlite3.DatabaseError(found)
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+
+def _move_aside(path: Path) -> Path:
+    """Renames a database and its companions; an older one moved aside stays."""
+    name = f"{path.name}.broken-{int(time.time())}"
+    aside, number = path.with_name(name), 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{name}-{number}")
     for suffix in ("", "-wal", "-shm"):
         source = path.with_name(path.name + suffix)
         if source.exists():
             source.rename(aside.with_name(aside.name + suffix))
-    logger.error(
-        "[context_manager] the database could not be opened (%s); it was moved to %s and a new "
-        "one was created",
-        error,
-        aside,
-    )
-    return await _connect(path)
+    return aside

@@ -1,8 +1,12 @@
 """The database's schema, as numbered steps.
 
-Step n takes a database from ``user_version`` n-1 to n, in one transaction.
-A released step is never changed; a new schema is a new step.
+Step n takes a database from ``user_version`` n-1 to n, in one transaction. A
+released step is never changed; a new schema is a new step. Tables and columns are
+only ever added, so that an older plugin can still use a newer database.
 """
+
+import sqlite3
+from collections.abc import Iterator, Sequence
 
 import aiosqlite
 
@@ -70,10 +74,67 @@ MIGRATIONS = [
 ]
 
 
-async def migrate(connection: aiosqlite.Connection) -> None:
-    """Brings a database to the newest schema, step by step."""
-    row = await (await connection.execute("PRAGMA user_version")).fetchone()
-    for number, script in enumerate(MIGRATIONS[row[0] :], start=row[0] + 1):
-        await connection.executescript(
-            f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT;"
-        )
+class ForeignSchema(sqlite3.DatabaseError):
+    """The file is a database, but not one of this plugin."""
+
+    sqlite_errorcode = sqlite3.SQLITE_ERROR
+
+
+async def migrate(connection: aiosqlite.Connection, steps: Sequence[str] = MIGRATIONS) -> None:
+    """Brings a database to the newest schema, step by step.
+
+    Args:
+        connection: A connection without an open transaction.
+        steps: The steps; the first is for an empty database.
+
+    Raises:
+        sqlite3.Error: A step failed; the database is as it was before that step.
+        ForeignSchema: The database lacks a table or column that it should have.
+    """
+    while (version := await _version(connection)) < len(steps):
+        await connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have taken the step while this one waited.
+            if await _version(connection) == version:
+                for statement in _statements(steps[version]):
+                    await connection.execute(statement)
+                await connection.execute(f"PRAGMA user_version = {version + 1}")
+            await connection.commit()
+        except BaseException:
+            await connection.rollback()
+            raise
+    await _verify(connection, steps)
+
+
+async def _version(connection: aiosqlite.Connection) -> int:
+    [(version,)] = await connection.execute_fetchall("PRAGMA user_version")
+    if version < 0:
+        raise ForeignSchema(f"schema version {version}")
+    return version
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+_COLUMNS = (
+    "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c WHERE t.type = 'table'"
+)
+
+
+async def _verify(connection: aiosqlite.Connection, steps: Sequence[str]) -> None:
+    fresh = sqlite3.connect(":memory:")
+    try:
+        fresh.executescript("".join(steps))
+        expected = set(fresh.execute(_COLUMNS))
+    finally:
+        fresh.close()
+    missing = expected - set(await connection.execute_fetchall(_COLUMNS))
+    if missing:
+        names = ", ".join(sorted(f"{table}.{column}" for table, column in missing))
+        raise ForeignSchema(f"missing in the schema: {names}")

@@ -102,8 +102,8 @@ async def required_session(db: aiosqlite.Connection, session_id: str) -> Session
 
 async def change_session(
     db: aiosqlite.Connection, current: Session, changes: Mapping[str, Any], now: int
-) -> None:
-    """Writes what differs; only then revision and time move."""
+) -> dict[str, Any]:
+    """Writes what differs and returns it; only then revision and time move."""
     cleaned = {
         column: clean_text(value) if isinstance(value, str) else value
         for column, value in changes.items()
@@ -116,6 +116,7 @@ async def change_session(
             " WHERE session_id = ?",
             (*changed.values(), now, current.session_id),
         )
+    return changed
 
 
 async def add_version(db: aiosqlite.Connection, session_id: str, now: int, **columns: Any) -> int:

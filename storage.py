@@ -40,6 +40,10 @@ from .watermark import prefix_hash
 __all__ = ["EDITABLE", "SHARED", "Session", "Storage", "Version", "kind_of"]
 
 
+# Some platforms allow names without end.
+_NAME_LENGTH = 200
+
+
 def _like(text: str) -> str:
     for character in "\\%_":
         text = text.replace(character, "\\" + character)
@@ -86,27 +90,39 @@ class Storage:
         self, session_id: str, display_name: str, platform: str, now: int
     ) -> Session:
         """Notes a model request: the session has a row, with its latest name."""
-        name = clean_text(display_name)
         async with self.database.writing() as db:
-            defaults = await self.default_values(db)
+            session_id, name, platform = map(clean_text, (session_id, display_name, platform))
+            await self._insert(db, session_id, name, platform, now)
             await db.execute(
-                "INSERT INTO sessions (session_id, display_name, platform, kind, last_seen_at,"
-                " updated_at, recent_context_token_budget, summary_target_tokens)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_id) DO UPDATE SET"
-                " last_seen_at = excluded.last_seen_at, display_name ="
-                " CASE excluded.display_name WHEN '' THEN display_name"
-                " ELSE excluded.display_name END",
-                (
-                    session_id,
-                    name,
-                    platform,
-                    kind_of(session_id),
-                    now,
-                    now,
-                    *(defaults[column] for column in SHARED),
-                ),
+                "UPDATE sessions SET last_seen_at = ?,"
+                " platform = coalesce(nullif(?, ''), platform),"
+                " display_name = coalesce(nullif(?, ''), display_name) WHERE session_id = ?",
+                (now, platform, name[:_NAME_LENGTH], session_id),
             )
             return await required_session(db, session_id)
+
+    async def ensure_session(self, session_id: str, platform: str, now: int) -> Session:
+        """A session that need not have asked a model; it gets a row if it has none."""
+        async with self.database.writing() as db:
+            await self._insert(db, session_id, "", platform, now)
+            return await required_session(db, session_id)
+
+    async def _insert(
+        self, db: aiosqlite.Connection, session_id: str, name: str, platform: str, now: int
+    ) -> None:
+        defaults = await self.default_values(db)
+        await db.execute(
+            "INSERT OR IGNORE INTO sessions (session_id, display_name, platform, kind, updated_at,"
+            f" {', '.join(SHARED)}) VALUES (?, ?, ?, ?, ?, {', '.join('?' * len(SHARED))})",
+            (
+                session_id,
+                name[:_NAME_LENGTH],
+                platform,
+                kind_of(session_id),
+                now,
+                *(defaults[column] for column in SHARED),
+            ),
+        )
 
     async def get_session(self, session_id: str) -> Session | None:
         """A session, or None."""
@@ -136,9 +152,12 @@ class Storage:
             current = await required_session(db, session_id)
             if revision is not None and revision != current.revision:
                 raise StaleRevision(current)
-            await change_session(db, current, changes, now)
-            if changes.get("summary", current.summary) != current.summary:
-                await add_version(db, session_id, now, source="user", text=str(changes["summary"]))
+            changed = await change_session(db, current, changes, now)
+            if "summary" in changed:
+                text = changed["summary"]
+                # An edit refines what is covered; an emptied summary covers nothing.
+                covers = {} if text.strip() else {"prefix_hash": prefix_hash([])}
+                await add_version(db, session_id, now, source="user", text=text, **covers)
             return await required_session(db, session_id)
 
     async def list_sessions(

@@ -36,6 +36,8 @@ from .message_text import clean_text
 logger = logging.getLogger("astrbot")
 
 PLUGIN_NAME = "astrbot_plugin_context_manager"
+# Above every valid body, also one whose texts are all written as escapes.
+MAX_BODY = 10_000_000
 
 
 def _cleaned(value: Any) -> Any:
@@ -54,6 +56,8 @@ async def _input(model: type[BaseModel], from_query: bool) -> BaseModel:
         # The dashboard adds its login's parameters for downloads; ours are named.
         raw: Any = dict(request.query.items())
     else:
+        if int(request.headers.get("content-length") or 0) > MAX_BODY:
+            raise InvalidChange("body", f"must not be larger than {MAX_BODY} bytes")
         try:
             raw = json.loads(await request.body() or b"{}")
         except (ValueError, RecursionError) as error:
@@ -85,17 +89,13 @@ def _route(
         try:
             given = await _input(model, from_query)
             session_id = getattr(given, "session_id", "")
-            result = await handler(given)
-            return json_response(result) if isinstance(result, dict) else result
+            return await _handled(api, handler, given)
         except ValidationError as error:
             return _bad_input(error)
         except InvalidChange as error:
             return error_response(str(error), status_code=400, data={"field": error.field})
         except UnknownSession as error:
             return error_response(str(error), status_code=404)
-        except StaleRevision as error:
-            row = await api.row(error.current)
-            return error_response(str(error), status_code=409, data=row)
         except ContextManagerError as error:
             return error_response(str(error), status_code=503)
         except Exception:
@@ -103,6 +103,15 @@ def _route(
             return error_response("Unexpected error; see AstrBot's log.", status_code=500)
 
     return answer
+
+
+async def _handled(api: SessionApi, handler: Callable[[Any], Awaitable[Any]], given: Any) -> Any:
+    try:
+        result = await handler(given)
+    except StaleRevision as error:
+        row = await api.row(error.current)
+        return error_response(str(error), status_code=409, data=row)
+    return json_response(result) if isinstance(result, dict) else result
 
 
 def register_routes(context: Any, plugin: Any) -> None:

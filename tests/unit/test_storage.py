@@ -265,3 +265,47 @@ def test_the_kind_of_a_session_is_read_from_its_id():
     assert kind_of("qq:FriendMessage:1") == "private"
     assert kind_of("webchat:FriendMessage:x") == "webchat"
     assert kind_of("strange") == "other"
+
+
+async def test_a_session_that_never_asked_a_model_has_no_time_of_a_request(storage):
+    session = await storage.ensure_session(GROUP, "qq", 100)
+    assert (session.last_seen_at, session.updated_at, session.platform) == (0, 100, "qq")
+    await seen(storage, now=200)
+    again = await storage.ensure_session(GROUP, "other", 300)
+    assert (again.last_seen_at, again.display_name, again.platform) == (200, "群", "qq")
+
+
+async def test_an_emptied_summary_covers_nothing_and_an_edited_one_what_it_did(storage):
+    await seen(storage)
+    version, _ = await commit(storage)
+    await storage.update_session(GROUP, {"summary": "edited"}, None, 300)
+    assert await storage.latest_coverage(GROUP) == version
+    await storage.update_session(GROUP, {"summary": ""}, None, 301)
+    assert await storage.latest_coverage(GROUP) is None
+
+
+async def test_saving_the_same_summary_makes_no_version(storage):
+    await seen(storage)
+    for _ in range(2):
+        await storage.update_session(GROUP, {"summary": "same \ud800"}, None, 200)
+    assert (await storage.list_versions(GROUP, 10, 0))[1] == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        '"><img src=x onerror=alert(1)>',
+        "'; DROP TABLE sessions; --",
+        "\u202eevil",
+        "a\x00b",
+        "👩‍👩‍👧‍👧",
+    ],
+)
+async def test_hostile_names_are_stored_and_found_as_they_are(storage, name):
+    assert (await seen(storage, name=name)).display_name == name
+    rows, total = await storage.list_sessions(name.split("\x00")[0], "", "", 10, 0)
+    assert (rows[0].display_name, total) == (name, 1)
+
+
+async def test_a_name_without_end_is_cut(storage):
+    assert len((await seen(storage, name="名" * 100_000)).display_name) == 200
