@@ -7,7 +7,7 @@ import { empty, folded, loadInto, note } from "./ui.js";
 
 const MESSAGES = 50;
 const REQUESTS = 50;
-const SECTIONS = ["system", "tools", "begin_dialogs", "fixed_memory", "summary", "window", "current", "recalled", "tool_steps", "reply_reserve"];
+const SECTIONS = ["system", "tools", "begin_dialogs", "fixed_memory", "summary", "window", "current", "recalled", "tool_steps", "reserve"];
 
 function sectionName(name) {
   return known(`section.${name}`) ? t(`section.${name}`) : name;
