@@ -22,7 +22,9 @@ test-all: setup
 	$(OLD) -m pytest tests/unit
 	$(NEW) -m pytest -n $(WORKERS) --dist loadgroup tests
 
-demo: setup
+# Needs one environment only; DEMO_VERSION=4.26.7 shows the older host.
+demo:
+	@$(PYTHON) dev/setup_hosts.py 4.29.3 $(DEMO_VERSION)
 	$(NEW) -m dev.demo
 
 lint: setup

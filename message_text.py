@@ -197,7 +197,8 @@ def _light_user(message: Any, keep_media: bool) -> Any:
 def _light_answer(messages: Sequence[Any]) -> Any:
     if len(messages) == 1:
         content = field(messages[0], "content")
-        plain = not field(messages[0], "tool_calls") and not any(
+        # Even an empty list of calls is rejected by some providers.
+        plain = field(messages[0], "tool_calls") is None and not any(
             media_kind(part) for part in parts_of(content)
         )
         text = "\n".join(filter(None, map(part_text, parts_of(content))))

@@ -28,9 +28,10 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "plugin's page.",
     ),
     "compress_conflict": (
-        "压缩完成，但期间有人修改了摘要：保留修改，新的结果存为一个版本。",
-        "Done, but the summary was edited meanwhile: the edit stays and the result was kept as "
-        "a version.",
+        "压缩完成（{covered} 条消息，约 {before} → {after} tokens），但期间有人修改了摘要："
+        "保留修改，新的结果存为一个版本。",
+        "Done ({covered} messages, about {before} → {after} tokens), but the summary was edited "
+        "meanwhile: the edit stays and the result was kept as a version.",
     ),
     "compress_cancelled": ("压缩已取消，摘要没有改变。", "Cancelled; the summary is unchanged."),
     "compress_interrupted": (
@@ -47,9 +48,9 @@ _TEXTS: dict[str, tuple[str, str]] = {
     ),
     "history_too_large": (
         "历史约 {tokens} tokens，超过模型能一次读完的 {limit} tokens，没有调用模型。"
-        "可以换用上下文更大的模型后再试。",
+        "可以换用上下文更大的模型，或调低摘要目标长度后再试。",
         "The history is about {tokens} tokens, more than the {limit} the model can read at once; "
-        "no model was called. Try a model with a larger window.",
+        "no model was called. Try a model with a larger window or a smaller summary target.",
     ),
     "bad_template": (
         "压缩提示词的模板有错误：{error}。请在插件页面修改或恢复默认。",
@@ -76,9 +77,36 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "The model's answer was cut off; the old summary is unchanged. Lower the summary target "
         "or raise the model's output limit.",
     ),
+    "unknown_session": (
+        "没有这个会话的记录，没有压缩。请先在这个会话里和机器人说一句话。",
+        "This chat is not known, nothing was compressed. Say something to the bot in it first.",
+    ),
+    "compress_failed": (
+        "压缩失败：{error}。原来的摘要没有改变。",
+        "Not compressed: {error}. The old summary is unchanged.",
+    ),
     "internal_error": (
-        "压缩时出现意外错误，原来的摘要没有改变。详情见 AstrBot 日志。",
-        "An unexpected error ended the compression; the old summary is unchanged. See the log.",
+        "压缩时出现意外错误（{error}），原来的摘要没有改变。详情见 AstrBot 日志。",
+        "An unexpected error ({error}) ended the compression; the old summary is unchanged. See "
+        "AstrBot's log.",
+    ),
+    "status_no_request": (
+        "插件启动后这个会话还没有请求过模型。发一条消息后再看。",
+        "No model request in this chat since the plugin started. Send a message first.",
+    ),
+    "status": (
+        "上次请求约 {estimated} / {budget} tokens：{sections}。\n"
+        "近期对话发送 {kept} 轮，省略更早的 {left_out} 轮。",
+        "Last request: about {estimated} of {budget} tokens: {sections}.\n"
+        "{kept} recent turns were sent, {left_out} older ones left out.",
+    ),
+    "status_overrun": (
+        "超出预算 {overrun} tokens：可以调高预算，或缩短固定记忆、摘要。",
+        "{overrun} tokens over the budget: raise it, or shorten fixed memory or summary.",
+    ),
+    "status_usage": (
+        "模型报告：输入 {prompt}（缓存命中 {cached}），输出 {output} tokens。",
+        "Reported by the model: {prompt} in ({cached} cached), {output} out.",
     ),
 }
 
@@ -90,5 +118,21 @@ class Texts:
         self._index = LANGUAGES.index(language) if language in LANGUAGES else 0
 
     def get(self, key: str, **params: Any) -> str:
-        """The text of a key with its placeholders filled in."""
-        return _TEXTS[key][self._index].format(**params)
+        """The text of a key with its placeholders filled in.
+
+        Numbers get thousands separators, None becomes ``?``, and a placeholder without a
+        value stays as it is: a text never raises in front of a user.
+        """
+        shown = {name: _shown(value) for name, value in params.items()}
+        return _TEXTS[key][self._index].format_map(_Values(shown))
+
+
+class _Values(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return f"{{{name}}}"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "?"
+    return f"{value:,}" if isinstance(value, int) else str(value)

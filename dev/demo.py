@@ -15,7 +15,7 @@ import contextlib
 import os
 import signal
 import sys
-import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +30,7 @@ make_plugin_importable()
 from astrbot_plugin_context_manager import context_logic as logic  # noqa: E402
 from astrbot_plugin_context_manager.tokens import TokenCounter  # noqa: E402
 
+VERSION = os.environ.get("DEMO_VERSION", "4.29.3")
 BUDGET = 4000
 USER_ID = 900
 SESSION = f"qq:FriendMessage:{USER_ID}"
@@ -269,7 +270,8 @@ def stay_open(host: HostProcess) -> None:
     print(f"\nWebUI：{host.web.url}\n用户名：{USERNAME}\n密码：{PASSWORD}")
     print("按 Ctrl+C 结束。")
     with contextlib.suppress(KeyboardInterrupt):
-        threading.Event().wait()
+        while host.running:
+            time.sleep(0.5)
 
 
 def main() -> int:
@@ -278,11 +280,11 @@ def main() -> int:
     # Both must end the host too, also where a shell has set them to be ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    print("正在启动 AstrBot（离线模型，临时文件夹）……")
+    print(f"正在启动 AstrBot {VERSION}（离线模型，临时文件夹）……")
     with ScriptedModel(strict=True) as model:
         model.add_script(talk.chat_reply)
         model.plain_reply = talk.summarise
-        with HostProcess(HostConfig(), model) as host:
+        with HostProcess(HostConfig(VERSION), model) as host:
             demo = Demo(host, model)
             run(demo)
             print(f"\n{'以上全部属实。' if not demo.false else f'不属实：{demo.false}'}")

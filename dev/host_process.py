@@ -86,9 +86,7 @@ class HostProcess:
         root: The host's folder; a new temporary one if left out.
     """
 
-    def __init__(
-        self, config: HostConfig, model: ScriptedModel, root: Path | None = None
-    ) -> None:
+    def __init__(self, config: HostConfig, model: ScriptedModel, root: Path | None = None) -> None:
         self.config = config
         self.model = model
         self._temporary = root is None

@@ -109,7 +109,6 @@ class HostStore:
         """Replaces the content of a conversation, as a user's edit in the WebUI does."""
         with closing(self._connect()) as connection:
             connection.execute(
-                "UPDATE conversations SET content=?, token_usage=? "
-                "WHERE conversation_id=?",
+                "UPDATE conversations SET content=?, token_usage=? WHERE conversation_id=?",
                 (json.dumps(messages), usage, conversation_id),
             )

@@ -9,6 +9,7 @@ Invariants:
 """
 
 import json
+from itertools import pairwise
 
 ROLES = {"system", "user", "assistant", "tool"}
 PART_TYPES = {"text", "image_url", "input_audio", "file"}
@@ -74,8 +75,7 @@ def _is_empty(content: object) -> bool:
     if not isinstance(content, list):
         return True
     return not any(
-        isinstance(part, dict)
-        and (part.get("type") != "text" or (part.get("text") or "").strip())
+        isinstance(part, dict) and (part.get("type") != "text" or (part.get("text") or "").strip())
         for part in content
     )
 
@@ -93,7 +93,7 @@ def _order(messages: list[dict]) -> list[str]:
     found = []
     if talk[0][1] != "user":
         found.append(f"{talk[0][0]}: first message is {talk[0][1]}, not user")
-    for (_, before), (index, role) in zip(talk, talk[1:], strict=False):
+    for (_, before), (index, role) in pairwise(talk):
         if before == role and role in ("user", "assistant"):
             found.append(f"{index}: two {role} messages in a row")
     return found

@@ -150,9 +150,7 @@ class OneBotClient:
         with self._changed:
             return [message for message in self._sent if message.target == target]
 
-    def wait_reply(
-        self, target: str, already: int = 0, timeout: float = 30.0
-    ) -> SentMessage:
+    def wait_reply(self, target: str, already: int = 0, timeout: float = 30.0) -> SentMessage:
         """Blocks until more than ``already`` messages came; returns the first new one.
 
         Raises:

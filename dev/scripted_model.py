@@ -124,8 +124,7 @@ class ScriptedModel:
         return [
             request
             for request in found
-            if kind in ("", request.kind)
-            and (not containing or containing in request.dump())
+            if kind in ("", request.kind) and (not containing or containing in request.dump())
         ]
 
     def clear(self) -> None:
@@ -198,7 +197,7 @@ class ScriptedModel:
             return
         reply.gate.enter()
         deadline = time.monotonic() + GATE_LIMIT_SECONDS
-        while not reply.gate.is_open and time.monotonic() < deadline:
+        while not reply.gate.is_open and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     def _usage(self, body: dict, reply: Reply) -> dict | None:

@@ -80,7 +80,7 @@ class Probe(Star):
             text(string): Name of the gate.
         """
         (GATES / f"{text}.entered").touch()
-        while not (GATES / f"{text}.open").exists():
+        while not (GATES / f"{text}.open").exists():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         return f"gate {text} is open"
 
