@@ -123,7 +123,7 @@ function requestsView({ items }) {
       h("table", {},
         h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, t(`requests.column.${name}`))))),
         h("tbody", {}, items.map((item) => h("tr", {},
-          h("td", {}, h("time", { title: dateTime(item.time) }, ago(item.time))),
+          h("td", {}, h("time", { title: ago(item.time) }, dateTime(item.time))),
           h("td", {}, h("bdi", { class: "clip" }, item.model || "–")),
           h("td", {}, value(item.estimated)), h("td", {}, value(item.prompt_tokens)), h("td", {}, cached(item)),
           h("td", {}, value(item.output_tokens)), h("td", {}, value(item.left_out_turns))))))));
