@@ -8,7 +8,7 @@ import { createList } from "./list.js";
 import { createSession } from "./session.js";
 import { transferView } from "./transfer.js";
 import { empty } from "./ui.js";
-import { warningsView } from "./warnings.js";
+import { warningsLine } from "./warnings.js";
 
 const bridge = window.AstrBotPluginPage;
 const app = document.getElementById("app");
@@ -51,7 +51,7 @@ async function showList() {
 }
 
 function showNothing() {
-  fill(parts.detail, warningsView(state.health), empty(t("app.pick"), t("app.pickHint")));
+  fill(parts.detail, empty(t("app.pick"), t("app.pickHint")));
 }
 
 function openTransfer() {
@@ -88,13 +88,16 @@ function build() {
   parts.list = createList(openSession);
   parts.detail = h("main", { class: "detail" });
   parts.unsaved = h("p", { class: "chip chip-warning", role: "status" });
+  parts.warnings = h("div", {});
   parts.connection = h("div", { class: "connection", role: "alert" });
   fill(app, parts.connection,
     h("header", { class: "app-head" }, h("h1", {}, t("title")), parts.unsaved, h("span", { class: "grow" }),
       button(t("tab.transfer"), openTransfer, "text")),
+    parts.warnings,
     h("div", { class: "panes" }, parts.list.node, parts.detail));
   renderUnsaved();
   renderConnection();
+  fill(parts.warnings, warningsLine(state.health));
   if (item) openSession(item);
   else if (transfer) openTransfer();
   else {
@@ -106,7 +109,7 @@ function build() {
 
 async function loadHealth() {
   state.health = await get("health").catch(() => null);
-  if (!state.session && state.pane === "list") showNothing();
+  fill(parts.warnings, warningsLine(state.health));
 }
 
 function onBack(lost) {

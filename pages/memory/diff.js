@@ -62,6 +62,24 @@ export function diffLines(oldText, newText) {
   ];
 }
 
+/** Gives each removed line the added one that most likely replaced it, and the reverse. */
+export function paired(rows) {
+  let at = 0;
+  while (at < rows.length) {
+    let middleAt = at;
+    while (rows[middleAt]?.kind === "del") middleAt += 1;
+    let end = middleAt;
+    while (rows[end]?.kind === "add") end += 1;
+    const count = Math.min(middleAt - at, end - middleAt);
+    for (let offset = 0; offset < count; offset += 1) {
+      rows[at + offset].pair = rows[middleAt + offset].text;
+      rows[middleAt + offset].pair = rows[at + offset].text;
+    }
+    at = Math.max(end, at + 1);
+  }
+  return rows;
+}
+
 /** The three parts of a line against its counterpart: equal start, changed middle, equal end. */
 export function changedPart(text, other) {
   const a = [...text];

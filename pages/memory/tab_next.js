@@ -7,7 +7,7 @@ import { empty, folded, loadInto, note } from "./ui.js";
 
 const MESSAGES = 50;
 const REQUESTS = 50;
-const SECTIONS = ["system", "tools", "begin_dialogs", "fixed_memory", "summary", "window", "current", "recalled", "tool_steps", "reply_reserve"];
+const SECTIONS = ["system", "tools", "begin_dialogs", "fixed_memory", "summary", "window", "current", "recalled", "tool_steps", "reserve"];
 
 function sectionName(name) {
   return known(`section.${name}`) ? t(`section.${name}`) : name;
@@ -123,7 +123,7 @@ function requestsView({ items }) {
       h("table", {},
         h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, t(`requests.column.${name}`))))),
         h("tbody", {}, items.map((item) => h("tr", {},
-          h("td", {}, h("time", { title: dateTime(item.time) }, ago(item.time))),
+          h("td", {}, h("time", { title: ago(item.time) }, dateTime(item.time))),
           h("td", {}, h("bdi", { class: "clip" }, item.model || "–")),
           h("td", {}, value(item.estimated)), h("td", {}, value(item.prompt_tokens)), h("td", {}, cached(item)),
           h("td", {}, value(item.output_tokens)), h("td", {}, value(item.left_out_turns))))))));

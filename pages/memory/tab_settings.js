@@ -81,9 +81,9 @@ function promptCard(session, rerender, conflict) {
   const messages = h("div", { "aria-live": "polite" });
   const finish = { done: rerender, conflict, failed: (error) => fill(messages, note("error", error.message)) };
 
-  function show({ prompt, default: isDefault }) {
+  function show({ prompt, template, message, default: isDefault }) {
     const unsaved = isFieldDirty(sessionId, name);
-    const area = h("textarea", { class: "input editor", rows: 12, dir: "auto", spellcheck: "false", maxlength: 20000, value: unsaved ? valueOf(session.row, name) : session.row.compress_prompt || prompt });
+    const area = h("textarea", { class: "input editor", rows: 12, dir: "auto", spellcheck: "false", maxlength: 20000, value: unsaved ? valueOf(session.row, name) : session.row.compress_prompt || template });
     const chip = h("span", { class: isDefault ? "chip" : "chip chip-success" }, t(isDefault ? "settings.promptDefault" : "settings.promptOwn"));
     const saveButton = button(t("action.save"), () => busy(saveButton, () => saveFields(session, [name], finish)), "primary", { disabled: !unsaved });
     const resetButton = button(t("settings.promptReset"), async () => {
@@ -97,12 +97,14 @@ function promptCard(session, rerender, conflict) {
     }, "text", { disabled: isDefault && !unsaved });
     area.addEventListener("input", () => {
       // The unchanged default is stored as nothing, so that later defaults reach it.
-      edit(session.row, name, isDefault && area.value === prompt ? "" : area.value);
+      edit(session.row, name, isDefault && area.value === template ? "" : area.value);
       saveButton.disabled = !isFieldDirty(sessionId, name);
       resetButton.disabled = isDefault && saveButton.disabled;
     });
     return h("div", { class: "stack" }, h("div", { class: "row" }, chip), field(t("settings.prompt"), area, t("settings.promptHint")),
-      messages, h("div", { class: "row end" }, resetButton, saveButton));
+      messages, h("div", { class: "row end" }, resetButton, saveButton),
+      h("details", { class: "card flat rendered" }, h("summary", {}, t("settings.promptRendered")),
+        message ? note("warning", message) : h("pre", { class: "plain", dir: "auto", tabindex: "0", "aria-label": t("settings.promptRendered") }, prompt)));
   }
 
   async function load() {

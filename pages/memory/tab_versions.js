@@ -2,7 +2,7 @@
 
 import { get, post } from "./api.js";
 import { button, fill, h } from "./dom.js";
-import { changedPart, diffLines } from "./diff.js";
+import { changedPart, diffLines, paired } from "./diff.js";
 import { isFieldDirty, rebase } from "./drafts.js";
 import { ago, dateTime, known, number, t } from "./i18n.js";
 import { confirmDialog, empty, failed, loading, note, toast } from "./ui.js";
@@ -11,11 +11,11 @@ const PAGE = 20;
 const CONTEXT = 3;
 const ROWS = 400;
 
-function partsOf(row, rows, at) {
-  const other = row.kind === "del" ? rows[at + 1] : rows[at - 1];
-  const paired = row.kind === "del" ? other?.kind === "add" : other?.kind === "del";
-  if (row.kind === "same" || !paired) return row.text;
-  const [start, change, end] = changedPart(row.text, other.text);
+/** A changed line with the changed part marked, where its counterpart is similar enough. */
+function partsOf(row) {
+  if (row.pair === undefined) return row.text;
+  const [start, change, end] = changedPart(row.text, row.pair);
+  if ((start.length + end.length) * 2 < row.text.length) return row.text;
   return [start, h(row.kind === "del" ? "del" : "ins", {}, change), end];
 }
 
@@ -25,7 +25,7 @@ function nearChange(rows, at) {
 
 /** A readable diff: only the changes with a little around them. */
 export function diffView(oldText, newText) {
-  const rows = diffLines(oldText, newText);
+  const rows = paired(diffLines(oldText, newText));
   if (!rows.some((row) => row.kind !== "same")) return h("p", { class: "hint" }, t("versions.same"));
   const box = h("div", { class: "diff", role: "group", tabindex: "0", "aria-label": t("versions.diff") });
   let skipped = false;
@@ -43,7 +43,7 @@ export function diffView(oldText, newText) {
     const label = row.kind === "same" ? null : h("span", { class: "sr-only" }, t(`versions.${row.kind}`));
     box.append(h("div", { class: `diff-row diff-${row.kind}` },
       h("span", { class: "diff-sign", "aria-hidden": "true" }, sign), label,
-      h("span", { class: "diff-text", dir: "auto" }, partsOf(row, rows, at))));
+      h("span", { class: "diff-text", dir: "auto" }, partsOf(row))));
   });
   if (shown >= ROWS) box.append(h("div", { class: "diff-row diff-skip" }, t("versions.cut")));
   return box;
@@ -106,7 +106,7 @@ export function versionsTab(session) {
   }
 
   function entry(version, at) {
-    const current = version.text === session.row.summary;
+    const current = at === items.findIndex((each) => each.text === session.row.summary);
     const content = h("div", {});
     const source = known(`versions.source.${version.source}`) ? t(`versions.source.${version.source}`) : version.source;
     const meta = [

@@ -40,20 +40,29 @@ function scalar(value) {
 }
 
 function fieldName(name) {
-  for (const key of [`memory.${name}`, `settings.${name}`]) if (known(key)) return t(key);
+  for (const key of [`memory.${name}`, `settings.${name}`, `transfer.field.${name}`]) if (known(key)) return t(key);
   return name;
 }
 
-function changeView(change) {
-  const fields = Array.isArray(change.fields) ? change.fields.map((each) => (typeof each === "string" ? { field: each } : each))
-    : change.field ? [change]
-      : Object.entries(change.fields ?? change.changes ?? {}).map(([field, value]) => (value && typeof value === "object" ? { field, ...value } : { field, new: value }));
-  const action = known(`transfer.action.${change.action}`) ? t(`transfer.action.${change.action}`) : change.action ?? "";
+function valueView(kind, value, whole) {
+  return h("div", { class: kind }, h("span", { class: "sr-only" }, t(kind === "old" ? "versions.del" : "versions.add")), folded(scalar(value), whole));
+}
+
+/** What would change in one session. */
+function sessionView(changes) {
+  const [{ display_name: name, session_id: sessionId }] = changes;
+  const isNew = changes.every((change) => change.before === null);
   return h("li", { class: "card flat" },
-    h("div", { class: "row-top" }, h("bdi", { class: "session-name" }, change.display_name || change.session_id || t("transfer.defaults")), action ? h("span", { class: "chip" }, action) : null),
-    fields.map((each) => h("div", { class: "change" }, h("strong", {}, fieldName(each.field)),
-      "old" in each ? h("div", { class: "old" }, folded(scalar(each.old), 300)) : null,
-      "new" in each ? h("div", { class: "new" }, folded(scalar(each.new), 300)) : null)));
+    h("div", { class: "row-top" }, h("bdi", { class: "session-name" }, name || sessionId),
+      h("span", { class: "chip" }, t(isNew ? "transfer.action.create" : "transfer.action.update"))),
+    changes.map(({ field, before, after }) => h("div", { class: "change" }, h("strong", {}, fieldName(field)),
+      before === null ? null : valueView("old", before, 300), valueView("new", after, 300))));
+}
+
+function bySession(changes) {
+  const groups = new Map();
+  for (const change of changes) groups.set(change.session_id, [...(groups.get(change.session_id) ?? []), change]);
+  return [...groups.values()];
 }
 
 function importCard(changed) {
@@ -76,10 +85,11 @@ function importCard(changed) {
       fill(result, note("info", t("transfer.noChanges")));
       return;
     }
+    const groups = bySession(changes);
     const apply = button(t("transfer.apply", { count: number(changes.length) }), () => busy(apply, () => run(file, changes.length)), "primary");
-    fill(result, note("warning", t("transfer.wouldChange", { count: number(changes.length) })),
-      h("ul", { class: "changes" }, changes.slice(0, SHOWN).map(changeView)),
-      changes.length > SHOWN ? h("p", { class: "hint" }, t("page.shown", { shown: number(SHOWN), total: number(changes.length) })) : null,
+    fill(result, note("warning", t("transfer.wouldChange", { count: number(changes.length), sessions: number(groups.length) })),
+      h("ul", { class: "changes" }, groups.slice(0, SHOWN).map(sessionView)),
+      groups.length > SHOWN ? h("p", { class: "hint" }, t("page.shown", { shown: number(SHOWN), total: number(groups.length) })) : null,
       h("div", { class: "row end" }, button(t("action.cancel"), reset), apply));
   }
 
