@@ -151,7 +151,7 @@ class WebUI:
         self, method: str, route: str, body: object = None, **params: object
     ) -> tuple[int, dict]:
         """Calls a page route of the plugin; returns status and body."""
-        return self._extension(PLUGIN, method, route, body, params)
+        return self.extension(PLUGIN, method, route, body, params)
 
     def download(self, route: str, **params: object) -> httpx.Response:
         """GET of a page route that answers with a file."""
@@ -167,14 +167,15 @@ class WebUI:
 
     def probe(self, route: str, **params: object) -> dict:
         """Asks the probe plugin about the inside of the host."""
-        status, body = self._extension(PROBE, "GET", route, None, params)
+        status, body = self.extension(PROBE, "GET", route, None, params)
         if status != 200 or body.get("status") == "error":
             raise WebError(f"probe {route}: {status} {body}")
         return body
 
-    def _extension(
+    def extension(
         self, plugin: str, method: str, route: str, body: object, params: dict
     ) -> tuple[int, dict]:
+        """Calls a route of any plugin; returns status and body."""
         answer = self._client.request(
             method,
             f"/api/v1/plugins/extensions/{plugin}/{route}",
