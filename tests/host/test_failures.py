@@ -175,6 +175,25 @@ def test_a_locked_database_delays_but_never_stops_a_chat(broken: HostProcess) ->
     assert "usable again" in broken.log(before)
 
 
+def test_a_database_locked_at_the_start_is_neither_moved_nor_fatal(broken: HostProcess) -> None:
+    chat = Session(broken, fixed_memory="a rule", recent_context_token_budget=4000)
+    chat.seed(HISTORY)
+    broken.web.switch_plugin(False)
+    before = broken.log_size()
+    path = broken.plugin_data / DATABASE
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("BEGIN EXCLUSIVE")
+        broken.web.switch_plugin(True)
+        (request,) = _talk(chat, 1)
+        connection.execute("ROLLBACK")
+    assert len(request.messages) < SENT_WHOLE
+    assert len(_complaints(broken, before)) == 1
+    assert [p.name for p in broken.plugin_data.glob("*.broken-*")] == []
+    _restart_plugin(broken, lambda: None)
+    assert "a rule" in chat.ask(f"unlocked in {chat.number}").dump()
+
+
 def test_a_database_that_breaks_while_open_keeps_the_last_known_memory(
     broken: HostProcess,
 ) -> None:
