@@ -346,12 +346,12 @@ def _context_settings(config: Any) -> tuple[Any, Any]:
 
 _WARNINGS = {
     "host_strategy": (
-        "AstrBot 的“超出模型上下文窗口时的处理方式”现在是“{value}”，",
+        "AstrBot 的“历史超限或上下文接近上限时的处理方式”现在是“{value}”，",
         "它会在本插件之外再压缩或改写历史。请改为“按对话轮数截断”(truncate_by_turns)。",
         " / AstrBot's own overflow strategy is '{value}'; set it to truncate_by_turns.",
     ),
     "host_turn_limit": (
-        "AstrBot 的“最多携带对话轮数”现在是 {value}，",
+        "AstrBot 的“压缩前最多保留对话轮数”现在是 {value}，",
         "超出的轮次会被 AstrBot 自己丢掉。请改为 -1（不限制）。",
         " / AstrBot's own turn limit is {value}; set it to -1.",
     ),

@@ -123,7 +123,9 @@ def add_requests(host: HostProcess, session_id: str, count: int) -> None:
                 "sections": json.dumps(sections),
                 "estimated": estimated,
                 "prompt_tokens": reported,
-                "cached_tokens": None if reported is None else int(reported * 0.86 * (number % 6 > 0)),
+                "cached_tokens": None
+                if reported is None
+                else int(reported * 0.86 * (number % 6 > 0)),
                 "output_tokens": None if reported is None else 90 + number * 7,
                 "first_turn": 12,
                 "left_out_turns": 12,
