@@ -23,8 +23,14 @@ ARGUMENTS = [
 ]
 PAGE_ADDRESS = f"/#/plugin-page/{PLUGIN}/memory"
 FRAME = "iframe"
-# The WebUI keeps its choices under these names.
-LOCALE_KEY = "astrbot-locale"
+# After the first login the WebUI covers everything with its "change your account".
+NO_ACCOUNT_DIALOG = """
+if (window === window.top) addEventListener("DOMContentLoaded", () => {
+  const style = document.createElement("style");
+  style.textContent = ".v-overlay.v-dialog { display: none !important; }";
+  document.head.append(style);
+});
+"""
 
 
 @contextlib.contextmanager
@@ -55,13 +61,8 @@ def log_in(context: BrowserContext, host: HostProcess) -> None:
 def open_page(context: BrowserContext, host: HostProcess) -> tuple[Page, FrameLocator]:
     """Opens the plugin's page; returns the tab and the page inside it."""
     page = context.new_page()
+    page.add_init_script(NO_ACCOUNT_DIALOG)
     page.goto(host.web.url + PAGE_ADDRESS)
     frame = page.frame_locator(FRAME)
     frame.locator(".filters").wait_for()
-    close_dialogs(page)
     return page, frame
-
-
-def close_dialogs(page: Page) -> None:
-    """Takes away the WebUI's own first-login dialog, which covers everything."""
-    page.add_style_tag(content=".v-overlay.v-dialog { display: none !important; }")

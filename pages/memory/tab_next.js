@@ -52,7 +52,7 @@ function leftOutView(left, session) {
 
 function windowLine(preview) {
   const text = preview.left_out.messages ? t("next.line", { turn: number(preview.first_turn + 1) }) : t("next.lineStart");
-  return h("li", { class: "window-line", role: "separator", "aria-label": text }, h("span", {}, text));
+  return h("li", { class: "window-line" }, h("span", {}, text));
 }
 
 function messagesView(preview) {

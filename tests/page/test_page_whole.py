@@ -1,0 +1,218 @@
+"""The page as a whole: hostile texts, accessibility, language, theme, speed."""
+
+import statistics
+import time
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from dev import axe
+from dev.host_process import HostProcess
+from dev.page_seed import add_requests, add_session, add_sessions, add_version, history
+
+from .driver import MemoryPage
+
+TABS = ("memory", "compress", "versions", "next", "settings", "transfer")
+HOSTILE = (
+    '"><img src=x onerror="console.log(\'pwned\');alert(1)"></textarea>'
+    "<script>console.log('pwned')</script><svg onload=alert(1)> "
+    "[x](javascript:alert(1)) \u202egnp.exe ${alert(1)} {{constructor}}"
+)
+
+
+def wait_loaded(page: MemoryPage) -> None:
+    expect(page.find("[role=tabpanel] .spinner")).to_have_count(0)
+
+
+@pytest.fixture
+def hostile(host: HostProcess, chat: dict) -> dict:
+    """A session whose every text tries to run something."""
+    number = chat["id"].rsplit(":", 1)[1]
+    name = f"{HOSTILE} {number}"
+    session_id = add_session(
+        host,
+        f"qq:GroupMessage:h{number}",
+        display_name=name,
+        fixed_memory=HOSTILE,
+        summary=HOSTILE + "\n" + "x" * 150_000,
+        compress_prompt=HOSTILE,
+        recent_context_token_budget=1_000_000,
+    )
+    add_version(host, session_id, HOSTILE, model=HOSTILE, source="import")
+    add_requests(host, session_id, 2)
+    talk = [
+        {"role": "user", "content": HOSTILE},
+        {"role": "assistant", "content": "y" * 1_000_000 + HOSTILE},
+    ]
+    host.store.seed(session_id, talk)
+    return {"id": session_id, "name": number}
+
+
+def test_hostile_texts_are_shown_as_text_everywhere(
+    page: MemoryPage, hostile: dict, tmp_path: object
+) -> None:
+    page.open(hostile)
+    row = page.find(f".session-row[data-session='{hostile['id']}'] bdi").first
+    expect(row).to_contain_text("<img src=x onerror=")
+    expect(page.find("h2 bdi")).to_contain_text("<script>")
+    for name in ("fixed_memory", "summary"):
+        box = page.find(f"[data-field={name}]")
+        box.get_by_role("button", name="预览").click()
+        expect(box.locator(".markdown")).to_contain_text("onerror")
+    for tab in TABS[1:]:
+        page.tab(tab)
+        wait_loaded(page)
+        for opener in page.find("details.version summary").all():
+            opener.click()
+    page.tab("next")
+    expect(page.find(".message.role-user")).to_contain_text("<img src=x onerror=")
+    page.find(".message.role-assistant").get_by_role("button").click()
+    file = tmp_path / "hostile.json"
+    exported = page.host.web._client.get(
+        "/api/v1/plugins/extensions/astrbot_plugin_context_manager/export",
+        params={"session_id": hostile["id"]},
+    ).text
+    file.write_text(exported, encoding="utf-8")
+    page.save_elsewhere(hostile, fixed_memory="clean", summary="clean")
+    page.tab("transfer")
+    page.find("input[type=file]").set_input_files(file)
+    expect(page.find(".changes")).to_contain_text("onerror")
+    page.page.wait_for_timeout(300)
+    assert page.find("#app img, #app script, #app svg[onload], #app a").count() == 0
+
+
+def _serious(page: MemoryPage, where: str) -> list[str]:
+    frame = next(f for f in page.page.frames if f.parent_frame is not None)
+    frame.evaluate(axe.source())
+    found = frame.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{where}: {rule['id']} {node['target']} {node['failureSummary']}"
+        for rule in found["violations"]
+        if rule["impact"] in ("serious", "critical")
+        for node in rule["nodes"][:3]
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_nothing_serious(
+    page: MemoryPage, chat: dict, host: HostProcess, theme: str, width: int
+) -> None:
+    add_requests(host, chat["id"], 5)
+    add_version(host, chat["id"], "旧的\n第二行")
+    page.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+    page.page.set_viewport_size({"width": width, "height": 900})
+    expect(page.find("html")).to_have_attribute("data-theme", theme)
+    problems = _serious(page, "list")
+    page.open(chat)
+    for tab in TABS:
+        page.tab(tab)
+        wait_loaded(page)
+        if tab == "versions":
+            page.find("details.version summary").last.click()
+        problems += _serious(page, tab)
+        if tab == "memory":
+            page.editor("summary").fill("**改**")
+            page.find("[data-field=summary]").get_by_role("button", name="预览").click()
+            problems += _serious(page, "preview")
+    page.tab("settings")
+    page.button("应用到全部会话…").click()
+    expect(page.find("[role=dialog]")).to_be_visible()
+    problems += _serious(page, "dialog")
+    page.find("[role=dialog]").get_by_role("button").first.click()
+    page.save_elsewhere(chat, summary="别人的")
+    page.tab("memory")
+    page.button("保存").click()
+    expect(page.find(".conflict")).to_be_visible()
+    problems += _serious(page, "conflict")
+    assert not problems, "\n".join(problems)
+
+
+def choose_language(tab: Page, name: str) -> None:
+    tab.locator(".v-app-bar button, header button").last.click()
+    tab.locator(".v-overlay .v-list-item", has=tab.locator(".mdi-translate")).click()
+    tab.locator(".v-overlay").get_by_text(name, exact=True).first.click()
+
+
+def test_language_and_theme_change_while_the_page_is_open(page: MemoryPage, chat: dict) -> None:
+    page.open(chat)
+    page.editor("summary").fill("还没保存")
+    choose_language(page.page, "English")
+    expect(page.find("h1")).to_have_text("Context manager")
+    expect(page.find("[role=tab][data-key=next]")).to_have_text("Next request")
+    expect(page.editor("summary")).to_have_value("还没保存")
+    expect(page.find("html")).to_have_attribute("lang", "en-US")
+    page.page.emulate_media(color_scheme="dark")
+    expect(page.find("html")).to_have_attribute("data-theme", "dark")
+    expect(page.find("body")).to_have_css("background-color", "rgb(26, 26, 26)")
+
+
+def test_the_keyboard_reaches_everything_and_focus_is_seen(page: MemoryPage, chat: dict) -> None:
+    page.search(chat["name"])
+    row = page.find(f".session-row[data-session='{chat['id']}']")
+    row.focus()
+    page.page.keyboard.press("Enter")
+    tab = page.find("[role=tab][data-key=memory]")
+    expect(tab).to_be_focused()
+    page.page.keyboard.press("ArrowRight")
+    expect(page.find("[role=tab][data-key=compress]")).to_be_focused()
+    expect(page.find("[role=tab][data-key=compress]")).to_have_css("outline-style", "solid")
+    page.page.keyboard.press("End")
+    expect(page.find("[role=tab][data-key=transfer]")).to_have_attribute("aria-selected", "true")
+    page.page.keyboard.press("Tab")
+    expect(page.find("[role=tabpanel] button").first).to_be_focused()
+
+
+def test_nothing_scrolls_sideways_on_a_phone(page: MemoryPage, chat: dict) -> None:
+    page.page.set_viewport_size({"width": 390, "height": 844})
+    page.open(chat)
+    for tab in TABS:
+        page.tab(tab)
+        wait_loaded(page)
+        wide = page.find("html").evaluate("e => e.scrollWidth > e.clientWidth")
+        detail = page.find(".detail").evaluate("e => e.scrollWidth > e.clientWidth")
+        assert not wide and not detail, tab
+
+
+def _median(work: object, times: int = 5) -> float:
+    spent = []
+    for _ in range(times):
+        start = time.monotonic()
+        work()
+        spent.append(time.monotonic() - start)
+    return statistics.median(spent)
+
+
+@pytest.mark.full
+def test_many_sessions_and_long_chats_stay_quick(
+    context: BrowserContext, host: HostProcess, chat: dict
+) -> None:
+    small = {"id": "qq:GroupMessage:speed-small", "name": "小聊天"}
+    big = {"id": "qq:GroupMessage:speed-big", "name": "大聊天"}
+    for item, turns in ((small, 10), (big, 2500)):
+        add_session(host, item["id"], display_name=item["name"])
+        host.store.seed(item["id"], history(turns))
+    page = MemoryPage(context, host)
+
+    def load_list() -> None:
+        page.search("")
+        with page.page.expect_response("**/sessions?**"):
+            page.button("刷新").first.click()
+        expect(page.find(".list .spinner")).to_have_count(0)
+
+    def open_chat(item: dict) -> None:
+        page.find(f".session-row[data-session='{item['id']}']").click()
+        expect(page.find("h2")).to_contain_text(item["name"])
+        page.tab("next")
+        expect(page.find(".message").first).to_be_visible()
+
+    few = _median(load_list)
+    page.search("聊天")
+    expect(page.find(f".session-row[data-session='{big['id']}']")).to_be_visible()
+    short = _median(lambda: open_chat(small))
+    long = _median(lambda: open_chat(big))
+    add_sessions(host, 10_000, "many")
+    many = _median(load_list)
+    print(f"list {few:.3f} -> {many:.3f} s, chat {short:.3f} -> {long:.3f} s")
+    assert many <= 2 * few + 0.1
+    assert long <= 2 * short + 0.1
