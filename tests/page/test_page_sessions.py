@@ -34,9 +34,7 @@ def test_sessions_are_searched_filtered_and_paged_by_the_server(
 
 
 def test_an_empty_list_tells_how_a_session_appears(page: MemoryPage) -> None:
-    page.page.route(
-        "**/sessions?**", lambda route: route.fulfill(json={"items": [], "total": 0})
-    )
+    page.page.route("**/sessions?**", lambda route: route.fulfill(json={"items": [], "total": 0}))
     page.button("刷新").click()
     expect(page.find(".list")).to_contain_text("得到模型的回复后")
 
@@ -115,7 +113,10 @@ def test_changes_of_different_fields_are_both_kept(page: MemoryPage, chat: dict)
 
 def test_markdown_is_previewed_without_links_or_pictures(page: MemoryPage, chat: dict) -> None:
     page.open(chat)
-    text = "**粗体** [链接](javascript:alert(1)) ![图](https://example.org/x.png) <b onclick=1>原文</b>"
+    text = (
+        "**粗体** [链接](javascript:alert(1)) ![图](https://example.org/x.png) "
+        "<b onclick=1>原文</b>"
+    )
     page.editor("summary").fill(text)
     page.find("[data-field=summary]").get_by_role("button", name="预览").click()
     shown = page.find("[data-field=summary] .markdown")
