@@ -121,19 +121,10 @@ class SessionApi:
 
     async def save(self, body: SaveBody) -> dict[str, Any]:
         changes = _given(body.changes, "changes")
-        if template := changes.get("compress_prompt"):
-            await asyncio.to_thread(self._check_template, template)
         session = await self._storage.update_session(
             body.session_id, changes, body.revision, int(time.time())
         )
         return await self.row(session)
-
-    def _check_template(self, template: str) -> None:
-        try:
-            render_prompt(template, messages=[], summary="", focus="", target_tokens=1500)
-        except CompressionRefused as refusal:
-            message = self._plugin.texts.get(refusal.reason_key, **refusal.params)
-            raise InvalidChange("changes.compress_prompt", message) from refusal
 
     async def apply(self, body: ApplyBody) -> dict[str, Any]:
         changes = _given(body.changes, "changes")

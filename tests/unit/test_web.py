@@ -135,13 +135,14 @@ async def test_a_body_beyond_every_valid_one_is_refused_unread(page):
     assert (status, answer["data"]["field"]) == (400, "body")
 
 
-async def test_a_template_that_cannot_be_rendered_is_not_saved(page):
-    status, answer = await change(page, compress_prompt="{{ nothing.here", summary="x")
-    assert status == 400
-    assert answer["data"]["field"] == "changes.compress_prompt"
-    assert (await page.get("session", session_id=GROUP))[1]["summary"] == ""
-    assert (await change(page, compress_prompt="Mine: {{ messages }}"))[0] == 200
-    assert (await change(page, compress_prompt=""))[0] == 200
+async def test_a_template_that_cannot_be_rendered_says_so_in_the_prompt(page):
+    for template, broken in (("{{ nothing.here", True), ("Mine: {{ messages }}", False)):
+        await change(page, compress_prompt=template)
+        answer = (await page.get("session/prompt", session_id=GROUP))[1]
+        assert (answer["template"], bool(answer["message"])) == (template, broken)
+    await change(page, compress_prompt="")
+    answer = (await page.get("session/prompt", session_id=GROUP))[1]
+    assert answer["default"] and "q1" in answer["prompt"]
 
 
 async def test_a_stale_revision_gets_the_current_row(page):
