@@ -60,7 +60,7 @@ def host(
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One Chromium for a module."""
-    expect.set_options(timeout=15_000)
+    expect.set_options(timeout=30_000)
     with chromium() as browser:
         yield browser
 
@@ -95,7 +95,7 @@ def page(context: BrowserContext, host: HostProcess) -> Iterator[MemoryPage]:
 
 @pytest.fixture
 def chat(host: HostProcess) -> dict:
-    """A new group with some talk in it: ``id`` and ``name``."""
+    """A new group with some talk in it: ``id``, ``name`` and ``conversation``."""
     number = next(_numbers)
     session_id = add_session(
         host,
@@ -105,20 +105,13 @@ def chat(host: HostProcess) -> dict:
         summary="第一版摘要",
         recent_context_token_budget=4000,
     )
-    host.store.seed(session_id, history(40, 12))
-    return {"id": session_id, "name": f"测试群 {number:05}"}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs a browser and a host."""
-    for item in items:
-        if "/tests/page/test_page" in item.path.as_posix():
-            item.add_marker(pytest.mark.page)
-            item.add_marker(pytest.mark.host)
+    conversation = host.store.seed(session_id, history(40, 12))
+    return {"id": session_id, "name": f"测试群 {number:05}", "conversation": conversation}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Browser tests take minutes: they run with `make test-all` only."""
     for item in items:
-        if "/tests/page/" in item.path.as_posix():
-            item.add_marker(pytest.mark.full)
+        if "/tests/page/test_page" in item.path.as_posix():
+            for mark in (pytest.mark.page, pytest.mark.host, pytest.mark.full):
+                item.add_marker(mark)

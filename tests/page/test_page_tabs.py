@@ -72,13 +72,11 @@ def test_an_edit_while_compressing_stands_and_the_result_is_a_version(
     assert page.row(chat)["summary"] == "我改的"
 
 
-def test_a_changed_history_gets_a_badge(
-    page: MemoryPage, chat: dict, host: HostProcess, model: ScriptedModel
-) -> None:
+def test_a_changed_history_gets_a_badge(page: MemoryPage, chat: dict, host: HostProcess) -> None:
     page.open(chat, "compress")
     page.button("立即压缩").click()
     expect(page.find("[data-job=done]")).to_be_visible()
-    host.store.seed(chat["id"], [{"role": "user", "content": "新对话"}])
+    host.store.overwrite(chat["conversation"], [{"role": "user", "content": "改过"}], 0)
     page.page.reload()
     page.open(chat, "memory")
     expect(page.find(".coverage")).to_contain_text("需要更新")

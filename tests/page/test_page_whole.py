@@ -183,7 +183,6 @@ def _median(work: object, times: int = 5) -> float:
     return statistics.median(spent)
 
 
-@pytest.mark.full
 def test_many_sessions_and_long_chats_stay_quick(
     context: BrowserContext, host: HostProcess, chat: dict
 ) -> None:
