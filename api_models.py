@@ -85,6 +85,12 @@ class RestoreBody(SessionQuery):
     revision: Revision
 
 
+class PreviewQuery(SessionQuery):
+    """Query of ``GET session/preview``."""
+
+    limit: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000_000
+
+
 class RequestsQuery(SessionQuery):
     """Query of ``GET session/requests``."""
 

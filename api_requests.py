@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from .api_models import RequestsQuery, SessionQuery
+from .api_models import PreviewQuery, RequestsQuery
 from .api_sessions import required_session
 from .errors import StorageUnavailable
 from .preview import preview
@@ -30,6 +30,6 @@ class RequestApi:
             del item["session_id"]
         return {"items": items}
 
-    async def preview(self, query: SessionQuery) -> dict[str, Any]:
+    async def preview(self, query: PreviewQuery) -> dict[str, Any]:
         session = await required_session(self._plugin, query.session_id)
-        return await preview(self._flow, session)
+        return await preview(self._flow, session, query.limit)

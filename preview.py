@@ -22,6 +22,7 @@ from .request_record import SentHead
 from .storage import Session
 from .tokens import TokenCounter
 
+ALL = 1_000_000
 # Sections that do not depend on the history, as a record names them.
 _HEAD_SECTIONS = ("system", "tools", "begin_dialogs")
 
@@ -43,19 +44,20 @@ class _Basis:
         return sum(self.known_sizes.values()) if self.known_sizes else self.head.tool_tokens
 
 
-async def preview(flow: RequestFlow, session: Session) -> dict[str, Any]:
+async def preview(flow: RequestFlow, session: Session, limit: int = ALL) -> dict[str, Any]:
     """The next request as the page shows it.
 
     Args:
         flow: The running instance's requests.
         session: The session as stored.
+        limit: How many messages of the window, the newest, are in the answer.
     """
     host = flow.host
     if host.missing_features or host.remote_agent(session.session_id):
         reason = "host_features" if host.missing_features else "remote_agent"
         return _nothing(session, reason, await _last_request(flow, session))
     basis = await _basis(flow, session)
-    return await asyncio.to_thread(_built, host, flow.tokens, basis)
+    return await asyncio.to_thread(_built, host, flow.tokens, basis, limit)
 
 
 async def _basis(flow: RequestFlow, session: Session) -> _Basis:
@@ -101,13 +103,14 @@ def _nothing(session: Session, reason: str, as_of: int | None) -> dict[str, Any]
         "budget": session.recent_context_token_budget,
         "sections": [],
         "messages": [],
+        "messages_total": 0,
         "left_out": {"turns": 0, "messages": 0, "tokens": 0, "reason": reason},
         "first_turn": 0,
         "as_of": as_of,
     }
 
 
-def _built(host: Host, tokens: TokenCounter, basis: _Basis) -> dict[str, Any]:
+def _built(host: Host, tokens: TokenCounter, basis: _Basis, limit: int) -> dict[str, Any]:
     session, history = basis.session, host.bound(basis.history)
     if history is None:
         return _nothing(session, "unreadable", basis.head.at or None)
@@ -123,12 +126,13 @@ def _built(host: Host, tokens: TokenCounter, basis: _Basis) -> dict[str, Any]:
         measure=host.measure,
         make_message=host.make_message,
     )
-    report = projection.report
+    report, kinds = projection.report, _kinds(projection)
     left_out = history[: report.left_out_messages]
     return {
         "budget": report.budget,
         "sections": _sections(projection, basis),
-        "messages": [_shown(m, kind, host) for m, kind in _kinds(projection)],
+        "messages": [_shown(m, kind, host) for m, kind in _newest(kinds, limit)],
+        "messages_total": len(kinds),
         "left_out": {
             "turns": report.left_out_turns,
             "messages": len(left_out),
@@ -168,6 +172,12 @@ def _kinds(projection: Projection) -> Sequence[tuple[Any, str]]:
             kind = "history" if id(message) in stored else "lightened"
         shown.append((message, kind))
     return shown
+
+
+def _newest(kinds: Sequence[tuple[Any, str]], limit: int) -> Sequence[tuple[Any, str]]:
+    """The head and the newest messages after it."""
+    head = sum(kind in ("system", "begin_dialog") for _, kind in kinds)
+    return [*kinds[:head], *kinds[max(head, len(kinds) - limit) :]]
 
 
 def _shown(message: Any, kind: str, host: Host) -> dict[str, Any]:

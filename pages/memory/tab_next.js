@@ -6,6 +6,7 @@ import { ago, dateTime, known, number, percent, t } from "./i18n.js";
 import { empty, folded, loadInto, note } from "./ui.js";
 
 const MESSAGES = 50;
+const FETCHED = 150;
 const REQUESTS = 50;
 const SECTIONS = ["system", "tools", "begin_dialogs", "fixed_memory", "summary", "window", "current", "recalled", "tool_steps", "reserve"];
 
@@ -55,26 +56,32 @@ function windowLine(preview) {
   return h("li", { class: "window-line" }, h("span", {}, text));
 }
 
-function messagesView(preview) {
+function messagesView(preview, first, loadAll) {
   const inWindow = (message) => message.kind !== "system" && message.kind !== "begin_dialog";
   const head = preview.messages.filter((message) => !inWindow(message));
   const recent = preview.messages.filter(inWindow);
   const list = h("ol", { class: "messages" });
   const foot = h("div", { class: "row" });
-  let shown = Math.min(MESSAGES, recent.length);
+  const total = Math.max(recent.length, preview.messages_total - head.length);
+  let shown = Math.min(first, recent.length);
+  const older = () => {
+    if (shown === recent.length) return loadAll();
+    shown = Math.min(recent.length, shown + 2 * MESSAGES);
+    return render();
+  };
   const render = () => {
-    const hidden = recent.length - shown;
+    const hidden = total - shown;
     fill(list, head.map(messageView), windowLine(preview),
-      hidden ? h("li", { class: "window-line" }, button(t("next.older", { count: number(hidden) }), () => { shown = Math.min(recent.length, shown + 2 * MESSAGES); render(); }, "tonal")) : null,
-      recent.slice(hidden).map(messageView),
+      hidden ? h("li", { class: "window-line" }, button(t("next.older", { count: number(hidden) }), older, "tonal")) : null,
+      recent.slice(recent.length - shown).map(messageView),
       h("li", { class: "window-line" }, h("span", {}, t("next.current"))));
-    fill(foot, h("span", { class: "hint", role: "status" }, t("page.shown", { shown: number(shown), total: number(recent.length) })));
+    fill(foot, h("span", { class: "hint", role: "status" }, t("page.shown", { shown: number(shown), total: number(total) })));
   };
   render();
   return h("section", { class: "card" }, h("h3", { class: "card-title" }, t("next.messages")), list, foot);
 }
 
-function previewView(preview, session) {
+function previewView(preview, session, first, loadAll) {
   const time = preview.as_of ? t("next.asOf", { time: dateTime(preview.as_of) }) : t("next.asOfNone");
   if (!preview.sections.length) {
     const reason = preview.left_out.reason;
@@ -82,7 +89,7 @@ function previewView(preview, session) {
   }
   return h("div", { class: "stack" },
     budgetBar(preview), h("p", { class: "hint" }, time), leftOutView(preview.left_out, session),
-    preview.messages.length ? messagesView(preview) : empty(t("next.empty"), t("next.emptyHint")));
+    preview.messages.length ? messagesView(preview, first, loadAll) : empty(t("next.empty"), t("next.emptyHint")));
 }
 
 const WIDTH = 640;
@@ -136,8 +143,11 @@ export function nextTab(session) {
   const requests = h("div", {});
   let left = false;
   session.onLeave(() => { left = true; });
+  // A long chat is fetched whole only when somebody reads that far back.
+  const loadPreview = (limit, first) => loadInto(preview, () => get("session/preview", { session_id: sessionId, ...limit }),
+    (answer) => previewView(answer, session, first, () => loadPreview({}, 2 * FETCHED)), () => !left);
   const load = () => {
-    loadInto(preview, () => get("session/preview", { session_id: sessionId }), (answer) => previewView(answer, session), () => !left);
+    loadPreview({ limit: FETCHED }, MESSAGES);
     loadInto(requests, () => get("session/requests", { session_id: sessionId, limit: REQUESTS }), requestsView, () => !left);
   };
   load();

@@ -200,14 +200,18 @@ def test_many_sessions_and_long_chats_stay_quick(
         expect(page.find(".list .spinner")).to_have_count(0)
 
     def open_chat(item: dict) -> None:
+        # The tab that was open last is open again.
         page.find(f".session-row[data-session='{item['id']}']").click()
         expect(page.find("h2")).to_contain_text(item["name"])
-        page.tab("next")
         expect(page.find(".message").first).to_be_visible()
 
     few = _median(load_list)
     page.search("聊天")
     expect(page.find(f".session-row[data-session='{big['id']}']")).to_be_visible()
+    page.find(f".session-row[data-session='{big['id']}']").click()
+    page.tab("next")
+    expect(page.find(".message").first).to_be_visible()
+    expect(page.find(".messages + .row")).to_contain_text("显示 50 条，共")
     short = _median(lambda: open_chat(small))
     long = _median(lambda: open_chat(big))
     add_sessions(host, 10_000, "many")

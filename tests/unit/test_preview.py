@@ -185,3 +185,12 @@ async def test_a_chat_of_five_thousand_messages_is_built_off_the_event_loop(flow
         turns_of_the_loop += 1
     assert len(task.result()["messages"]) > 1000
     assert turns_of_the_loop > 20
+
+
+async def test_a_limit_keeps_the_head_and_the_newest_messages(flow, storage):
+    flow.host.history = dialogue(3)
+    whole = await shown(flow, storage, fixed_memory="规则")
+    part = await preview(flow, await storage.get_session(GROUP), 2)
+    head = [m for m in whole["messages"] if m["kind"] in ("system", "begin_dialog")]
+    assert part["messages"] == head + whole["messages"][len(head) :][-2:]
+    assert part["messages_total"] == len(whole["messages"])
