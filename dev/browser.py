@@ -38,9 +38,7 @@ def chromium() -> Iterator[Browser]:
     """Runs the machine's Chromium without a window."""
     path = shutil.which("chromium") or "/usr/bin/chromium"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=path, headless=True, args=ARGUMENTS
-        )
+        browser = playwright.chromium.launch(executable_path=path, headless=True, args=ARGUMENTS)
         try:
             yield browser
         finally:

@@ -110,15 +110,9 @@ def chat(host: HostProcess) -> dict:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs a browser and a host."""
+    """Everything in this folder needs a browser and a host, and runs with `make test-all` only."""
     for item in items:
         if "/tests/page/test_page" in item.path.as_posix():
             item.add_marker(pytest.mark.page)
-            item.add_marker(pytest.mark.host)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests take minutes: they run with `make test-all` only."""
-    for item in items:
-        if "/tests/page/" in item.path.as_posix():
             item.add_marker(pytest.mark.full)
+            item.add_marker(pytest.mark.host)
