@@ -83,7 +83,9 @@ export function createSession(item, { back, changed }) {
   async function load() {
     fill(node, head(), loading());
     try {
-      await Promise.all([session.reload(), session.counts(), loadHealth()]);
+      [session.row, session.health] = await Promise.all([
+        get("session", { session_id: item.session_id }), get("health").catch(() => null),
+      ]);
     } catch (error) {
       if (session.alive) fill(node, head(), failed(error, load));
       return;
@@ -92,10 +94,6 @@ export function createSession(item, { back, changed }) {
     const items = Object.keys(TABS).map((key) => ({ key, title: t(`tab.${key}`) }));
     tabbed = tabs(items, lastTab, showTab, t("session.tabs"));
     fill(node, head(), tabbed.node);
-  }
-
-  async function loadHealth() {
-    session.health = await get("health").catch(() => null);
   }
 
   return {

@@ -47,7 +47,7 @@ function resultView(session, job) {
   const ended = job.state === "done" || job.state === "conflict";
   const saved = ended ? Math.max(0, (job.tokens_before ?? 0) - (job.tokens_after ?? 0)) : 0;
   return h("div", { class: "stack", "data-job": job.state },
-    note(kinds[job.state] ?? "info", h("strong", {}, t(`compress.state.${job.state}`)), " ", job.message || ""),
+    note(kinds[job.state] ?? "info", job.message || t(`compress.state.${job.state}`)),
     ended ? numbersOf(job) : null,
     saved ? h("p", { class: "hint" }, t("compress.saved", { share: percent(saved, job.tokens_before) })) : null,
     job.state === "conflict" ? h("div", { class: "row" }, button(t("compress.toVersions"), () => session.show("versions"), "tonal")) : null,

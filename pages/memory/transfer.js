@@ -68,7 +68,11 @@ function bySession(changes) {
 function importCard(changed) {
   const id = newId("file");
   const result = h("div", { class: "stack", "aria-live": "polite" });
-  const picker = h("input", { type: "file", id, accept: ".json,application/json", class: "input", onchange: () => { if (picker.files[0]) look(picker.files[0]); } });
+  const chosen = h("bdi", { class: "clip hint" });
+  const picker = h("input", { type: "file", id, accept: ".json,application/json", class: "sr-only", onchange: () => {
+      fill(chosen, picker.files[0]?.name);
+      if (picker.files[0]) look(picker.files[0]);
+    } });
 
   async function look(file) {
     fill(result, loading(t("transfer.reading")));
@@ -95,6 +99,7 @@ function importCard(changed) {
 
   function reset() {
     picker.value = "";
+    fill(chosen);
     fill(result);
   }
 
@@ -114,7 +119,7 @@ function importCard(changed) {
 
   return h("section", { class: "card" }, h("h3", { class: "card-title" }, t("transfer.import")),
     h("p", { class: "hint" }, t("transfer.importHint")),
-    h("div", { class: "field" }, h("label", { for: id }, t("transfer.file")), picker), result);
+    h("div", { class: "row picker" }, picker, h("label", { for: id, class: "btn btn-tonal" }, t("transfer.file")), chosen), result);
 }
 
 /** The view, for one session or (without one) for everything. */
