@@ -69,6 +69,7 @@ class CompressBody(SessionQuery):
     """Body of ``POST session/compress``."""
 
     focus: Annotated[str, Field(max_length=2000)] = ""
+    rebuild: Annotated[bool, Field(strict=True)] = False
 
 
 class VersionsQuery(SessionQuery):

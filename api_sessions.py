@@ -150,7 +150,7 @@ class SessionApi:
 
     async def compress(self, body: CompressBody) -> dict[str, Any]:
         await self._known_to_host(body.session_id)
-        job = self._plugin.compressor.start(body.session_id, body.focus)
+        job = self._plugin.compressor.start(body.session_id, body.focus, body.rebuild)
         await job.prepared()
         return job.as_dict()
 

@@ -54,6 +54,7 @@ class Job:
     Attributes:
         state: ``idle``, ``running``, ``done``, ``failed``, ``cancelled`` or
             ``conflict``.
+        rebuild: Whether the summary so far is left out of the prompt.
         done: Steps whose result is stored.
         total: Steps planned.
         message: What a user should read about it.
@@ -65,6 +66,7 @@ class Job:
 
     session_id: str
     focus: str = ""
+    rebuild: bool = False
     state: str = "idle"
     done: int = 0
     total: int = 0
@@ -141,12 +143,12 @@ class Compressor:
         """The running or last job of a session; an idle one if there was none."""
         return self._jobs.get(session_id) or Job(session_id)
 
-    def start(self, session_id: str, focus: str = "") -> Job:
+    def start(self, session_id: str, focus: str = "", rebuild: bool = False) -> Job:
         """Starts a job, or returns the one that runs."""
         current = self._jobs.get(session_id)
         if current is not None and current.state == "running":
             return current
-        job = Job(session_id, focus, state="running", total=1)
+        job = Job(session_id, focus, rebuild, state="running", total=1)
         self._jobs[session_id] = job
         if self._closing:
             self._end(job, "cancelled", "compress_interrupted")
@@ -218,7 +220,7 @@ class Compressor:
         session = await self._storage.get_session(job.session_id)
         if session is None:
             raise CompressionRefused("nothing_to_compress")
-        work = await self._prepare(session, job.focus)
+        work = await self._prepare(session, job)
         job.past_checks.set()
         answer = await self._ask(job, work)
         text = clean_answer(
@@ -231,7 +233,7 @@ class Compressor:
                 await asyncio.wait([commit])
         commit.result()
 
-    async def _prepare(self, session: Session, focus: str) -> _Work:
+    async def _prepare(self, session: Session, job: Job) -> _Work:
         conversation_id, history = await self._host.load_history(session.session_id)
         covered = without_checkpoints(history)
         messages = await asyncio.to_thread(transcript, covered)
@@ -240,14 +242,14 @@ class Compressor:
         provider = await self._host.current_chat_provider(session.session_id)
         if provider is None:
             raise CompressionRefused("no_provider")
-        prompt = await self._prompt(session, focus, messages, provider)
+        prompt = await self._prompt(session, job, messages, provider)
         size = await self._tokens.count_in_thread(message.text for message in messages)
         return _Work(session, provider, prompt, conversation_id, covered, size)
 
     async def _prompt(
         self,
         session: Session,
-        focus: str,
+        job: Job,
         messages: list[TranscriptMessage],
         provider: ChatProvider,
     ) -> str:
@@ -256,8 +258,8 @@ class Compressor:
             render_prompt,
             session.compress_prompt,
             messages=messages,
-            summary=session.summary,
-            focus=focus,
+            summary="" if job.rebuild else session.summary,
+            focus=job.focus,
             target_tokens=target,
         )
         if provider.max_context_tokens:

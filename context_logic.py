@@ -480,3 +480,20 @@ def repaired_history(
     if stored[: len(loaded)] == loaded:
         return None
     return [*whole, *stored[len(sent) :]]
+
+
+def repaired_behind_turn(
+    stored: list[Any], turn: list[Any], whole: list[Any], loaded: list[Any]
+) -> list[Any] | None:
+    """What a conversation should hold whose cut copy the host cut once more.
+
+    Only once the plugin is switched off: then nobody mends the list that a waiting
+    message loads. ``turn`` is what the host saved from the turn's user message on;
+    the rest is as in ``repaired_history``.
+    """
+    if not turn or stored[: len(loaded)] == loaded:
+        return None
+    for start in range(len(stored) - len(turn) + 1):
+        if stored[start : start + len(turn)] == turn:
+            return [*whole, *stored[start + len(turn) :]]
+    return None

@@ -72,6 +72,8 @@ class ContextManagerPlugin(Star):
     async def terminate(self) -> None:
         """Stops everything; requests that run stay cut and are repaired after their save."""
         self.closed = True
+        if self.flow is not None:
+            self.flow.closed = True
         if self._loading is not None:
             await asyncio.gather(self._loading, return_exceptions=True)
         if self.compressor is not None:

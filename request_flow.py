@@ -25,6 +25,7 @@ from .context_logic import (
     Report,
     WindowMark,
     build,
+    repaired_behind_turn,
     repaired_history,
     with_sections,
 )
@@ -99,6 +100,7 @@ class RequestFlow:
     heads: _Bounded = field(default_factory=_Bounded)
     reports: _Bounded = field(default_factory=_Bounded)
     counters: Counter[str] = field(default_factory=Counter)
+    closed: bool = False
     _sessions: _Bounded = field(default_factory=_Bounded)
     _windows: _Bounded = field(default_factory=_Bounded)
     _open_cuts: dict[str, list[RequestState]] = field(default_factory=dict)
@@ -363,7 +365,12 @@ class RequestFlow:
         normalised = self.host.normalised(stored or [])
         if not normalised:
             return None
-        return repaired_history(normalised, *_saved_forms(self.host, state))
+        sent, whole, loaded = _saved_forms(self.host, state)
+        repaired = repaired_history(normalised, sent, whole, loaded)
+        if repaired is None and self.closed:
+            turn = _saved_turn(self.host, state)
+            repaired = repaired_behind_turn(normalised, turn, whole, loaded)
+        return repaired
 
 
 def _saved_forms(host: Host, cut: RequestState) -> tuple[list[Any], list[Any], list[Any]]:
@@ -374,6 +381,14 @@ def _saved_forms(host: Host, cut: RequestState) -> tuple[list[Any], list[Any], l
         host.saved_form(cut.projection.restore(final)),
         host.saved_form(cut.projection.before),
     )
+
+
+def _saved_turn(host: Host, cut: RequestState) -> list[Any]:
+    """What the host saved of the turn itself; nothing if it dropped its user message."""
+    final = cut.run_context.messages
+    current = cut.projection.current
+    start = next((i for i, m in enumerate(final) if m is current), len(final))
+    return host.saved_form(final[start:])
 
 
 def _mended_messages(host: Host, cut: RequestState, messages: list[Any]) -> list[Any] | None:

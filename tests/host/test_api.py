@@ -52,7 +52,7 @@ def test_a_chat_appears_with_name_and_platform(host: HostProcess, chat: Session)
     assert row["coverage"]["conversation_id"] == chat.conversation_id
     assert row["coverage"]["total"] == MESSAGES + 2
     status, found = host.web.api("GET", "sessions", q=f"user{chat.number}", kind="private")
-    assert status == 200 and found.keys() == {"items", "total"}
+    assert status == 200 and found.keys() == {"items", "total", "platforms"}
     assert [item["session_id"] for item in found["items"]] == [chat.origin]
     assert host.web.api("GET", "sessions", q=chat.origin, platform="webchat")[1]["total"] == 0
 

@@ -267,7 +267,10 @@ def test_reloads_under_load_leak_nothing(broken: HostProcess) -> None:
     for chat in chats:
         broken.qq.wait_reply(chat.target, 4)
         chat.finish()
-    assert _sabotage(broken, "held") == before
+    after = _sabotage(broken, "held")
+    # Loading the vocabulary may still have been under way before.
+    assert after["tasks"] <= before["tasks"]
+    assert after | {"tasks": 0} == before | {"tasks": 0}
     for chat in chats:
         assert chat.stored[: len(HISTORY)] == HISTORY
         said = [m for m in chat.stored[len(HISTORY) :] if m["role"] == "user"]
@@ -295,8 +298,18 @@ def _edit(chat: Session) -> None:
 
 
 @pytest.mark.parametrize("version", _grouped("breakable"))
-@pytest.mark.parametrize("end", ["", "#error"])
-@pytest.mark.parametrize("change", [_reset, _delete, _edit], ids=["reset", "delete", "edit"])
+# No reset before a model error: the reset stops the request, and whether the host
+# notices the stop or the error first is a race of its own.
+@pytest.mark.parametrize(
+    ("change", "end"),
+    [
+        pytest.param(_reset, "", id="reset"),
+        pytest.param(_delete, "", id="delete"),
+        pytest.param(_delete, "#error", id="delete-error"),
+        pytest.param(_edit, "", id="edit"),
+        pytest.param(_edit, "#error", id="edit-error"),
+    ],
+)
 def test_a_change_by_the_user_ends_as_on_the_host_alone(
     hosts: HostPool, version: str, change: Callable[[Session], None], end: str
 ) -> None:

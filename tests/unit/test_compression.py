@@ -578,3 +578,11 @@ async def test_messages_are_in_the_language_of_the_settings(storage, host):
     host.history[SESSION] = []
     compressor = Compressor(storage, host, TokenCounter(), Settings(language="en-US"))
     assert "no history" in (await finished(compressor)).message
+
+
+async def test_a_rebuild_does_not_send_the_summary_so_far(compressor, storage, host):
+    await storage.update_session(SESSION, {"summary": "old facts"}, None, 1)
+    job = compressor.start(SESSION, rebuild=True)
+    await job.wait()
+    assert job.state == "done"
+    assert "old facts" not in host.prompts[0][1]

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from astrbot_plugin_context_manager.context_logic import repaired_history
+from astrbot_plugin_context_manager.context_logic import repaired_behind_turn, repaired_history
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,3 +125,17 @@ def test_a_conversation_that_was_reset_edited_or_deleted_stays_so():
     whole = [*loaded, "now"]
     for stored in ([], ["e", "edited", "now"], ["now"]):
         assert repaired_history(stored, sent, whole, loaded) is None
+
+
+def test_a_cut_copy_that_the_host_cut_once_more_is_found_by_its_turn():
+    loaded, turn = list("abcdef"), ["now", "answer"]
+    whole = [*loaded, *turn]
+    stored = ["host summary", "f", *turn, "later", "reply"]
+    assert repaired_behind_turn(stored, turn, whole, loaded) == [*whole, "later", "reply"]
+
+
+def test_without_its_turn_a_conversation_is_left_alone():
+    loaded, turn = list("abcdef"), ["now", "answer"]
+    for stored in ([], ["later"], ["now", "edited"], [*loaded, *turn]):
+        assert repaired_behind_turn(stored, turn, [*loaded, *turn], loaded) is None
+    assert repaired_behind_turn(["x"], [], loaded, loaded) is None
