@@ -8,6 +8,7 @@ WORKERS ?= 2
 
 setup:
 	@$(PYTHON) dev/setup_hosts.py
+	@$(PYTHON) dev/axe.py
 
 # One quick run on the older host's Python; the last run covers the rest.
 unit: setup
