@@ -8,7 +8,6 @@ WORKERS ?= 2
 
 setup:
 	@$(PYTHON) dev/setup_hosts.py
-	@$(PYTHON) dev/axe.py
 
 # One quick run on the older host's Python; the last run covers the rest.
 unit: setup
@@ -19,7 +18,9 @@ test: setup
 	$(OLD) -m pytest tests/unit
 	$(NEW) -m pytest -m "not full" -n $(WORKERS) --dist loadgroup tests
 
+# Only the browser tests need axe-core, from npm.
 test-all: setup
+	@$(PYTHON) dev/axe.py
 	$(OLD) -m pytest tests/unit
 	$(NEW) -m pytest -n $(WORKERS) --dist loadgroup tests
 
