@@ -90,24 +90,6 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "An unexpected error ({error}) ended the compression; the old summary is unchanged. See "
         "AstrBot's log.",
     ),
-    "status_no_request": (
-        "插件启动后这个会话还没有请求过模型。发一条消息后再看。",
-        "No model request in this chat since the plugin started. Send a message first.",
-    ),
-    "status": (
-        "上次请求约 {estimated} / {budget} tokens：{sections}。\n"
-        "近期对话发送 {kept} 轮，省略更早的 {left_out} 轮。",
-        "Last request: about {estimated} of {budget} tokens: {sections}.\n"
-        "{kept} recent turns were sent, {left_out} older ones left out.",
-    ),
-    "status_overrun": (
-        "超出预算 {overrun} tokens：可以调高预算，或缩短固定记忆、摘要。",
-        "{overrun} tokens over the budget: raise it, or shorten fixed memory or summary.",
-    ),
-    "status_usage": (
-        "模型报告：输入 {prompt}（缓存命中 {cached}），输出 {output} tokens。",
-        "Reported by the model: {prompt} in ({cached} cached), {output} out.",
-    ),
 }
 
 
