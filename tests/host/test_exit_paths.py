@@ -20,6 +20,10 @@ from .profiles import BARE, PROFILES, VERSIONS, Profile
 # Here the two versions save differently, so these are always run on both.
 DIFFERENT = {"error", "tool_answers"}
 SAMPLE = 3
+LOST = (
+    "after the switch-off the host drops all but the waiting message and saves that; "
+    "nothing of the cut turn is left by which the repair could tell it from a reset"
+)
 HOST_SUMMARY = (
     "Our previous history conversation summary",
     "Acknowledged the summary of our previous",
@@ -36,6 +40,8 @@ def _cases() -> list:
                 marks = [pytest.mark.xdist_group(f"{version}-{profile.name}")]
                 if not _always(profile, path):
                     marks.append(pytest.mark.full)
+                if _is_lost(version, profile, path):
+                    marks.append(pytest.mark.xfail(reason=LOST))
                 name = f"{version}-{profile.name}-{path.name.replace(' ', '-')}"
                 cases.append(pytest.param(version, profile, path, marks=marks, id=name))
     return cases
@@ -112,21 +118,13 @@ def test_a_request_leaves_the_history_whole(
     chat.seed(seed)
     walk(chat, path, profile.tool, with_plugin=True)
     stored = chat.stored
-    if _left_to_the_host(version, path, profile):
-        assert comparable(stored)[-1] == wanted[-1]
-    else:
-        assert stored[: len(seed)] == seed, brief(stored)
-        _check_new_turn(comparable(stored[len(seed) :]), wanted, profile.host_cuts)
+    assert stored[: len(seed)] == seed, brief(stored)
+    _check_new_turn(comparable(stored[len(seed) :]), wanted, profile.host_cuts)
     request = _next_request(chat, stored)
-    if not _left_to_the_host(version, path, profile):
-        assert len(request.messages) < len(stored)
+    assert len(request.messages) < len(stored)
 
 
-def _left_to_the_host(version: str, path: Path, profile: Profile) -> bool:
-    """After the switch-off this host drops all but the waiting message, and saves that.
-
-    Nothing of the cut turn is left by which the repair could tell it from a reset.
-    """
+def _is_lost(version: str, profile: Profile, path: Path) -> bool:
     tight = profile.host_cuts and profile.max_context_tokens > 0
     return version == "4.29.3" and path.waiting and path.exit == "off_tools" and tight
 
