@@ -54,6 +54,11 @@ def _always(profile: Profile, path: Path) -> bool:
     return digest[0] % SAMPLE == 0
 
 
+def _is_lost(version: str, profile: Profile, path: Path) -> bool:
+    tight = profile.host_cuts and profile.max_context_tokens > 0
+    return version == "4.29.3" and path.waiting and path.exit == "off_tools" and tight
+
+
 def _reference(hosts: HostPool, version: str, path: Path, tool: str) -> list[dict]:
     """What the path adds to a history on the host alone."""
     key = (version, path, tool)
@@ -122,11 +127,6 @@ def test_a_request_leaves_the_history_whole(
     _check_new_turn(comparable(stored[len(seed) :]), wanted, profile.host_cuts)
     request = _next_request(chat, stored)
     assert len(request.messages) < len(stored)
-
-
-def _is_lost(version: str, profile: Profile, path: Path) -> bool:
-    tight = profile.host_cuts and profile.max_context_tokens > 0
-    return version == "4.29.3" and path.waiting and path.exit == "off_tools" and tight
 
 
 def _next_request(chat: Chat, before: list[dict]) -> RecordedRequest:
