@@ -127,7 +127,7 @@ def _built(host: Host, tokens: TokenCounter, basis: _Basis, limit: int) -> dict[
         make_message=host.make_message,
     )
     report, kinds = projection.report, _kinds(projection)
-    left_out = history[: report.left_out_messages]
+    left_out = history[slice(*report.left_out)]
     return {
         "budget": report.budget,
         "sections": _sections(projection, basis),
