@@ -115,7 +115,7 @@ async def _carry_out(db: aiosqlite.Connection, steps: Sequence[_Step], now: int)
     changed = [step for step in steps if step.current is not None and step.differing]
     await db.executemany(
         "INSERT INTO sessions (session_id, display_name, platform, kind, last_seen_at, updated_at,"
-        f" {', '.join(EDITABLE)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f" {', '.join(EDITABLE)}) VALUES (?, ?, ?, ?, ?, ?{', ?' * len(EDITABLE)})",
         [(*_identity(step.entry), now, *map(step.after.get, EDITABLE)) for step in new],
     )
     await db.executemany(
