@@ -1,0 +1,136 @@
+"""A built request, and the way back to what the host must save.
+
+Pure. Messages are compared by identity. Invariants:
+
+* ``Projection.restore`` gives the whole history plus whatever the run added, on
+  any final list, and applying it twice is the same as applying it once.
+* A stored list is repaired only if it was saved from that very cut.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from typing import Any
+
+from .message_text import field
+from .window import WindowMark
+
+
+@dataclass(slots=True)
+class Report:
+    """What a request holds, in estimated tokens, for logs, page and status."""
+
+    budget: int = 0
+    sections: dict[str, int] = dataclass_field(default_factory=dict)
+    total_turns: int = 0
+    first_turn: int = 0
+    left_out_messages: int = 0
+    squeezed: bool = False
+    cut: bool = False
+
+    @property
+    def estimated(self) -> int:
+        return sum(self.sections.values())
+
+    @property
+    def left_out_turns(self) -> int:
+        return self.first_turn
+
+    @property
+    def overrun(self) -> int:
+        """Tokens over the budget; 0 if it is kept."""
+        return max(0, self.estimated - self.budget)
+
+
+@dataclass(slots=True)
+class Projection:
+    """A built request and the way back.
+
+    Attributes:
+        messages: What is sent.
+        before: The host's own messages before the current one.
+        current: The current user message (None: the list has none).
+        handed_over: What is sent before the current message.
+        mark: Window to remember, or None.
+        report: Numbers for people.
+    """
+
+    messages: list[Any]
+    before: list[Any]
+    current: Any
+    handed_over: list[Any]
+    mark: WindowMark | None
+    report: Report
+
+    @property
+    def changed_history(self) -> bool:
+        """Whether the host would save anything else than without the plugin."""
+        before = [m for m in self.before if field(m, "role") != "system"]
+        sent = [m for m in self.handed_over if field(m, "role") != "system"]
+        return len(before) != len(sent) or any(
+            a is not b for a, b in zip(before, sent, strict=True)
+        )
+
+    def restore(self, final: Sequence[Any]) -> list[Any]:
+        """The list the host should save.
+
+        Args:
+            final: The list as it is after the run; the host may have cut,
+                compressed or extended it.
+
+        Returns:
+            Everything that stood before the current message, the current
+            message, and every message that came after it. If the host dropped
+            the current message, all messages that were not handed over follow
+            it, in order.
+        """
+        if self.current is None:
+            return self._restore_without_current(final)
+        position = next((i for i, m in enumerate(final) if m is self.current), -1)
+        known = {id(m) for m in (*self.handed_over, *self.before, self.current)}
+        added = [m for m in final[position + 1 :] if id(m) not in known]
+        return [*self.before, self.current, *added]
+
+    def _restore_without_current(self, final: Sequence[Any]) -> list[Any]:
+        known = {id(m) for m in (*self.handed_over, *self.before)}
+        return [*self.before, *(m for m in final if id(m) not in known)]
+
+
+def repaired_history(
+    stored: list[Any], sent: list[Any], whole: list[Any], loaded: list[Any]
+) -> list[Any] | None:
+    """What a conversation should hold that was saved from a cut list.
+
+    Args:
+        stored: The conversation as stored now.
+        sent: What the host would have saved from the cut list.
+        whole: What it would have saved from the restored list.
+        loaded: The history before the request.
+
+    Returns:
+        The whole history with everything that was saved since behind it, or
+        None if the stored list was not saved from the cut list: nothing was
+        saved, it is whole already, or somebody reset, edited or deleted it.
+    """
+    if not sent or stored[: len(sent)] != sent:
+        return None
+    if stored[: len(loaded)] == loaded:
+        return None
+    return [*whole, *stored[len(sent) :]]
+
+
+def repaired_behind_turn(
+    stored: list[Any], turn: list[Any], whole: list[Any], loaded: list[Any]
+) -> list[Any] | None:
+    """What a conversation should hold whose cut copy the host cut once more.
+
+    Only once the plugin is switched off: then nobody mends the list that a waiting
+    message loads. ``turn`` is what the host saved from the turn's user message on;
+    the rest is as in ``repaired_history``.
+    """
+    if not turn or stored[: len(loaded)] == loaded:
+        return None
+    for start in range(len(stored) - len(turn) + 1):
+        if stored[start : start + len(turn)] == turn:
+            return [*whole, *stored[start + len(turn) :]]
+    return None

@@ -1,0 +1,40 @@
+"""The sections of the system message: fixed memory and summary.
+
+Invariants: each marker stands at most once, as a line of its own; an empty section
+is left out together with its marker; no stored text can forge a marker.
+"""
+
+import re
+
+from .message_text import clean_text
+
+FIXED_MARKER = "===== Fixed Memory ====="
+SUMMARY_MARKER = "===== AI Summary ====="
+FIXED_FRAME = "Facts and rules written by the operator of this chat. They always apply."
+SUMMARY_FRAME = (
+    "Summary of earlier parts of this conversation. Where the messages below differ "
+    "from it, the newer messages are right."
+)
+
+_MARKER_LINE = re.compile(
+    r"^(\s*)(=+)(\s*(?:Fixed Memory|AI Summary)\s*)(=+)(\s*)$", re.IGNORECASE | re.MULTILINE
+)
+
+
+def neutralise_markers(text: str) -> str:
+    """Makes lines that look like a section marker harmless."""
+    return _MARKER_LINE.sub(
+        lambda m: m[1] + "-" * len(m[2]) + m[3] + "-" * len(m[4]) + m[5], clean_text(text)
+    )
+
+
+def with_sections(system_prompt: str, fixed_memory: str, summary: str) -> str:
+    """The system prompt with the sections behind it; empty ones are left out."""
+    blocks = [neutralise_markers(system_prompt).rstrip()] if system_prompt.strip() else []
+    for marker, frame, text in (
+        (FIXED_MARKER, FIXED_FRAME, fixed_memory),
+        (SUMMARY_MARKER, SUMMARY_FRAME, summary),
+    ):
+        if text.strip():
+            blocks.append(f"{marker}\n{frame}\n\n{neutralise_markers(text).strip()}")
+    return "\n\n".join(blocks)
