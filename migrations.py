@@ -71,7 +71,22 @@ MIGRATIONS = [
     CREATE INDEX requests_by_session ON requests (session_id, id);
     CREATE INDEX sessions_by_platform ON sessions (platform);
     """,
-    # 3: where media begin in a window, marks of new topics, what a request left out
+    # 3: the options of a session. Sessions that are there take the documented defaults.
+    """
+    ALTER TABLE sessions ADD COLUMN window_keep_ratio REAL NOT NULL DEFAULT 0.7;
+    ALTER TABLE sessions ADD COLUMN keep_first_turns INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN tail_tokens INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN auto_compress INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN auto_compress_min_messages INTEGER NOT NULL DEFAULT 8;
+    ALTER TABLE sessions ADD COLUMN auto_compress_threshold REAL NOT NULL DEFAULT 0.85;
+    ALTER TABLE sessions ADD COLUMN auto_compress_notice INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN topic_idle_messages INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN topic_idle_hours INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN archive_enabled INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE sessions ADD COLUMN search_tool_enabled INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN memory_enabled INTEGER NOT NULL DEFAULT 0;
+    """,
+    # 4: where media begin in a window, marks of new topics, what a request left out
     # and shortened, and sums by day, which outlive the single records.
     """
     ALTER TABLE windows ADD COLUMN media_index INTEGER NOT NULL DEFAULT 0;
