@@ -40,6 +40,7 @@ __all__ = [
     "TopicMark",
     "WindowMark",
     "build",
+    "history_of",
     "neutralise_markers",
     "repaired_behind_turn",
     "repaired_history",
@@ -70,6 +71,11 @@ def _split_request(messages: Sequence[Any]) -> tuple[list[Any], list[Any], list[
         list(messages[dialogs_end:end]),
         current,
     )
+
+
+def history_of(messages: Sequence[Any]) -> list[Any]:
+    """The finished messages of a request's list: no system messages or begin-dialogs."""
+    return _split_request(messages)[2]
 
 
 def build(
