@@ -71,6 +71,38 @@ MIGRATIONS = [
     CREATE INDEX requests_by_session ON requests (session_id, id);
     CREATE INDEX sessions_by_platform ON sessions (platform);
     """,
+    # The archive: one row a message. `seq` orders a conversation's messages, those
+    # that the host no longer holds among them; `content` is exact but for inline media.
+    """
+    CREATE TABLE archived_conversations (
+        conversation_id TEXT PRIMARY KEY,
+        session_id TEXT NOT NULL,
+        title TEXT NOT NULL DEFAULT '',
+        first_at INTEGER NOT NULL DEFAULT 0,
+        last_at INTEGER NOT NULL DEFAULT 0,
+        in_host INTEGER NOT NULL DEFAULT 1,
+        host_updated_at REAL NOT NULL DEFAULT 0,
+        forgotten INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE INDEX archived_conversations_by_session
+        ON archived_conversations (session_id, last_at);
+    CREATE TABLE archived_messages (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        conversation_id TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        role TEXT NOT NULL,
+        sender TEXT NOT NULL DEFAULT '',
+        time INTEGER NOT NULL,
+        text TEXT NOT NULL,
+        content TEXT NOT NULL,
+        content_hash TEXT NOT NULL,
+        in_host INTEGER NOT NULL DEFAULT 1,
+        token_classes TEXT NOT NULL DEFAULT '[]'
+    );
+    CREATE INDEX archived_by_conversation ON archived_messages (conversation_id, seq);
+    CREATE INDEX archived_by_session ON archived_messages (session_id, id);
+    """,
 ]
 
 
