@@ -7,7 +7,8 @@ Invariants:
   cancelled one leaves nothing half-written.
 * Every SQLite error leaves as ``StorageUnavailable``; the first of a row of
   failures is logged, and so is the recovery.
-* A connection that was lost while in use is opened again by the next caller.
+* A connection that was lost while in use, or could not be opened, is opened by the
+  next caller.
 * A file that is no usable database of ours is moved aside, never deleted; one that
   is only locked, read-only or out of reach stays where it is.
 """
@@ -54,12 +55,12 @@ def _code(error: BaseException) -> int:
 class Database:
     """An open database; use ``Database.open``."""
 
-    def __init__(self, path: Path, connection: aiosqlite.Connection) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.closed = False
         # A read-only disk still reads: the two kinds fail and recover apart.
         self._problems: dict[str, str] = {}
-        self._connection: aiosqlite.Connection | None = connection
+        self._connection: aiosqlite.Connection | None = None
         self._lock = asyncio.Lock()
         self._searches = asyncio.Semaphore(_SEARCHES)
         self._damaged = False
@@ -68,13 +69,16 @@ class Database:
     async def open(cls, path: Path) -> "Database":
         """Opens or creates the file and brings it to the newest schema.
 
-        Raises:
-            StorageUnavailable: Not even a new database can be opened there.
+        Where not even a new database can be opened, that is logged, every use fails
+        with ``StorageUnavailable``, and each tries again.
         """
+        database = cls(path)
         try:
-            return cls(path, await _open_or_replace(path))
+            database._connection = await _open_or_replace(path)
         except (OSError, sqlite3.Error) as error:
-            raise StorageUnavailable(f"{path}: {error}") from error
+            logger.warning("[context_manager] database not available, chats go on: %s", error)
+            database._problems["open"] = str(error)
+        return database
 
     async def close(self) -> None:
         """Closes the connection; what runs on it ends first."""
@@ -161,15 +165,15 @@ class Database:
             raise StorageUnavailable(
                 f"The plugin's database cannot be used now: {error}"
             ) from error
-        self._note_success(operation)
+        self._note_success(operation, "open")
 
     def _note_failure(self, operation: str, error: Exception) -> None:
-        if operation not in self._problems:
+        if not self._problems.keys() & {operation, "open"}:
             logger.warning("[context_manager] database: no %s, chats go on: %s", operation, error)
-        self._problems[operation] = str(error)
+            self._problems[operation] = str(error)
 
-    def _note_success(self, operation: str) -> None:
-        if self._problems.pop(operation, None) is not None:
+    def _note_success(self, operation: str, *more: str) -> None:
+        if [key for key in (operation, *more) if self._problems.pop(key, None)]:
             logger.info("[context_manager] database usable again (%s)", operation)
 
     async def _connected(self) -> aiosqlite.Connection:
