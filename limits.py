@@ -71,7 +71,8 @@ class WindowMark:
         message_index: Position of the turn's user message in the history.
         content_hash: Hash of that message, to notice edits.
         settings_key: What it was chosen under, see ``Window.key``.
-        media_index: Position before which images and audio are placeholders.
+        media_index: Position before which images and audio are placeholders because
+            there were too many bytes of them.
     """
 
     message_index: int
