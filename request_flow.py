@@ -12,7 +12,6 @@ projection in place, ``finish`` takes it away again. Invariants:
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable
@@ -27,18 +26,19 @@ from .context_logic import (
     history_of,
     repaired_behind_turn,
     repaired_history,
-    topic_mark,
     with_sections,
 )
 from .conversation_state import ConversationState, limits_of
 from .errors import StorageUnavailable
 from .host import Host
+from .memory_request import Recaller
 from .request_log import RequestLog
 from .request_record import Measurements, head_of, record_of
 from .settings import Settings
 from .storage import Session, Storage
+from .temporary_part import TemporaryPart
 from .tokens import TokenCounter
-from .topics import HOUR, StoredTopic
+from .tool_shelf import ToolShelf
 
 logger = logging.getLogger("astrbot")
 
@@ -58,6 +58,7 @@ class RequestState:
         projection: Set once the request is built.
         run_context: The host's run, whose list is what it saves.
         restored: Whether the whole history is back in that list.
+        recalled: The memories on the current message, if there are any.
     """
 
     owner: Any
@@ -70,6 +71,7 @@ class RequestState:
     failed: bool = False
     sections_sent: bool = False
     measured: Measurements = field(default_factory=lambda: Measurements(0))
+    recalled: TemporaryPart | None = None
 
     @property
     def held(self) -> list[str]:
@@ -78,7 +80,16 @@ class RequestState:
 
     @property
     def open_cut(self) -> bool:
-        return self.projection is not None and not self.restored and self.projection.changed_history
+        """Whether the host would save anything else than without the plugin now."""
+        if self.projection is None or self.restored:
+            return False
+        carries = self.recalled is not None and self.recalled.changes_saved_form
+        return carries or self.projection.changed_history
+
+    def whole(self) -> list[Any]:
+        """The list the host should save."""
+        restored = self.projection.restore(self.run_context.messages)
+        return self.recalled.plain(restored) if self.recalled else restored
 
 
 @dataclass(slots=True)
@@ -91,6 +102,8 @@ class RequestFlow:
     storage: Storage | None
     clock: Any
     log: RequestLog | None = None
+    recaller: Recaller | None = None
+    shelf: ToolShelf | None = None
     counters: Counter[str] = field(default_factory=Counter)
     closed: bool = False
     heads: BoundedMap = field(init=False)
@@ -103,7 +116,7 @@ class RequestFlow:
 
     def __post_init__(self) -> None:
         self.heads, self.reports, self._sessions = (self._map() for _ in range(3))
-        self.conversations = ConversationState(self.host, self.storage, self._map)
+        self.conversations = ConversationState(self.host, self.storage, self.log, self._map)
 
     def _map(self) -> BoundedMap:
         """Memory of sessions or conversations; those with a running request stay."""
@@ -119,6 +132,8 @@ class RequestFlow:
         conversation_id = getattr(conversation, "cid", None) or None
         state = self._begin(event, conversation_id, request)
         await self.see_session(event)
+        if self.shelf is not None:
+            self.shelf.fit(request, self._sessions.get(state.session_id))
         if self.host.missing_features or self._no_list_reported:
             await self._inject_sections(state)
 
@@ -146,7 +161,9 @@ class RequestFlow:
         self._mend_loaded(state, messages)
         projection = await self._project(event, state, messages)
         state.projection, state.run_context = projection, run_context
-        if state.conversation_id and projection.changed_history:
+        if state.recalled is not None:
+            state.recalled.attach()
+        if state.conversation_id and state.open_cut:
             self._open_cuts.setdefault(state.conversation_id, []).append(state)
         messages[:] = projection.messages
         self._distrust_token_usage(state)
@@ -164,6 +181,8 @@ class RequestFlow:
         state = self._state(event)
         if state is None or state.projection is None or run_context is not state.run_context:
             return
+        if state.recalled is not None:
+            state.recalled.detach()
         run_context.messages[:] = state.projection.restore(run_context.messages)
         state.restored = True
         state.measured.usage = self.host.reported_usage(response)
@@ -244,15 +263,16 @@ class RequestFlow:
         state.measured.model = provider.model if provider else ""
         conversation_id = state.conversation_id if state.request else None
         history = history_of(messages)
-        await self._begin_idle_topic(state, session, conversation_id, history)
+        now = int(self.clock())
+        await self.conversations.begin_idle_topic(session, conversation_id, history, now)
         remembered = await self.conversations.of(session, conversation_id, history)
-        return build(
+        host_limit = self.host.host_limit(provider)
+        limits = limits_of(session or self.settings, self.settings, host_limit)
+        projection = build(
             messages,
             fixed_memory=session.fixed_memory if session else "",
             summary=session.summary if session else "",
-            limits=limits_of(
-                session or self.settings, self.settings, self.host.host_limit(provider)
-            ),
+            limits=limits,
             mark=remembered.mark,
             topic=remembered.topic,
             covered=remembered.covered,
@@ -260,49 +280,20 @@ class RequestFlow:
             measure=self.host.measure,
             make_message=self.host.make_message,
         )
+        if self.recaller is not None:
+            state.recalled = await self.recaller.recall(event, session, projection, limits)
+        return projection
 
     def _tool_tokens(self, request: Any) -> int:
         tools = getattr(request, "func_tool", None)
         return self.tokens.count_tools(tools.openai_schema()) if tools else 0
 
-    async def _begin_idle_topic(
-        self,
-        state: RequestState,
-        session: Session | None,
-        conversation_id: str | None,
-        history: list[Any],
-    ) -> None:
-        """A group that was away long enough begins a new topic by itself."""
-        topics = self.conversations.topics
-        if session is None or session.kind != "group" or conversation_id is None or topics is None:
-            return
-        now = int(self.clock())
-        due = topics.idle_messages(session.session_id, session.topic_idle_messages)
-        due = await self._idle_hours(session, now) or due
-        mark = topic_mark(history) if due else None
-        if mark is None:
-            return
-        # Without the mark older turns are sent once more, nothing else.
-        with contextlib.suppress(StorageUnavailable):
-            await topics.set(conversation_id, session.session_id, StoredTopic(mark, "idle", now))
-            logger.info("[context_manager] %s: new topic after a pause", state.session_id)
-
-    async def _idle_hours(self, session: Session, now: int) -> bool:
-        if not session.topic_idle_hours or self.log is None:
-            return False
-        with contextlib.suppress(StorageUnavailable):
-            newest = await self.log.newest(session.session_id, 1)
-            return bool(newest) and now - newest[0].time >= session.topic_idle_hours * HOUR
-        return False
-
     def see_group_message(self, event: Any) -> None:
         """Counts a message of a group in which topics may end by themselves."""
         session = self._sessions.get(event.unified_msg_origin)
-        topics = self.conversations.topics
-        if session is not None and topics is not None:
-            topics.count(
-                session.session_id, self.host.is_addressed(event), session.topic_idle_messages
-            )
+        if session is not None and self.conversations.topics is not None:
+            addressed, limit = self.host.is_addressed(event), session.topic_idle_messages
+            self.conversations.topics.count(session.session_id, addressed, limit)
 
     async def _inject_sections(self, state: RequestState) -> None:
         request = state.request
@@ -418,7 +409,7 @@ def _saved_forms(host: Host, cut: RequestState) -> tuple[list[Any], list[Any], l
     final = cut.run_context.messages
     return (
         host.saved_form(final),
-        host.saved_form(cut.projection.restore(final)),
+        host.saved_form(cut.whole()),
         host.saved_form(cut.projection.before),
     )
 
@@ -439,7 +430,7 @@ def _mended_messages(host: Host, cut: RequestState, messages: list[Any]) -> list
     sent, whole, loaded = _saved_forms(host, cut)
     if repaired_history(host.saved_form(messages), sent, whole, loaded) is None:
         return None
-    restored = _saved_messages(cut.projection.restore(cut.run_context.messages))
+    restored = _saved_messages(cut.whole())
     end = start + len(_saved_messages(cut.run_context.messages))
     # The host added the turn's checkpoint when it saved, behind the last message.
     restored[-1]._checkpoint_after = messages[end - 1]._checkpoint_after
