@@ -15,6 +15,7 @@ from astrbot.api import logger
 from astrbot.api.event import AstrMessageEvent, filter
 from astrbot.api.star import Context, Star, StarTools
 
+from .auto_compression import AutoCompression
 from .compression import Compressor
 from .errors import StorageUnavailable
 from .host import Host
@@ -46,6 +47,7 @@ class ContextManagerPlugin(Star):
         self.host = Host(context, self.tokens)
         self.storage: Storage | None = None
         self.compressor: Compressor | None = None
+        self.automatic: AutoCompression | None = None
         self.flow: RequestFlow | None = None
         self.closed = False
         self.version = VERSION
@@ -64,10 +66,25 @@ class ContextManagerPlugin(Star):
         log = RequestLog(self.storage.database) if self.storage is not None else None
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
         if self.storage is not None:
-            self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
+            self._start_compression(self.storage, self.flow)
         self._ready.set()
         for warning in self.host.settings_warnings():
             logger.warning("[context_manager] %s", warning["message"])
+
+    def _start_compression(self, storage: Storage, flow: RequestFlow) -> None:
+        load = flow.whole_history
+        self.compressor = Compressor(
+            storage, self.host, self.tokens, self.settings, load_history=load
+        )
+        self.automatic = AutoCompression(
+            storage,
+            self.compressor,
+            self.tokens,
+            self.texts,
+            load_history=load,
+            say=self.host.send_text,
+        )
+        flow.after_save = self.automatic.after_save
 
     async def terminate(self) -> None:
         """Stops everything; requests that run stay cut and are repaired after their save."""
@@ -76,6 +93,8 @@ class ContextManagerPlugin(Star):
             self.flow.closed = True
         if self._loading is not None:
             await asyncio.gather(self._loading, return_exceptions=True)
+        if self.automatic is not None:
+            await self.automatic.close()
         if self.compressor is not None:
             await self.compressor.close()
         if self.flow is not None and self.flow.log is not None:
@@ -134,14 +153,13 @@ class ContextManagerPlugin(Star):
         if not await self._active() or self.compressor is None:
             yield event.plain_result(self.texts.get("storage_unavailable"))
             return
-        words = event.message_str.split(maxsplit=1)
+        words = event.message_str.split(maxsplit=1)[1:]
         await self._guarded(event, self.flow.see_session(event))
-        job = self.compressor.start(event.unified_msg_origin, words[1] if len(words) > 1 else "")
-        await job.prepared()
-        if job.state == "running":
-            yield event.plain_result(self.texts.get("compress_started"))
-        await job.wait()
-        yield event.plain_result(job.message)
+        provider = await self.host.request_provider(event)
+        async for line in self.compressor.report(
+            event.unified_msg_origin, *words, provider=provider
+        ):
+            yield event.plain_result(line)
 
     async def _may_use(self, event: AstrMessageEvent) -> bool:
         return self.settings.commands_open_to_everyone or await self.host.is_operator(event)

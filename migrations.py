@@ -71,6 +71,28 @@ MIGRATIONS = [
     CREATE INDEX requests_by_session ON requests (session_id, id);
     CREATE INDEX sessions_by_platform ON sessions (platform);
     """,
+    # 3: costs of compressions by session, source and model, and which
+    # sessions' automatic ones have to wait.
+    """
+    CREATE TABLE compression_costs (
+        session_id TEXT NOT NULL,
+        source TEXT NOT NULL,
+        model TEXT NOT NULL,
+        jobs INTEGER NOT NULL,
+        calls INTEGER NOT NULL,
+        unreported INTEGER NOT NULL,
+        input_tokens INTEGER NOT NULL,
+        output_tokens INTEGER NOT NULL,
+        PRIMARY KEY (session_id, source, model)
+    );
+    CREATE TABLE compression_pauses (
+        session_id TEXT PRIMARY KEY,
+        failures INTEGER NOT NULL,
+        until INTEGER NOT NULL,
+        messages INTEGER NOT NULL,
+        reason TEXT NOT NULL
+    );
+    """,
 ]
 
 

@@ -24,6 +24,8 @@ class Settings(BaseModel):
         keep_media_turns: Finished turns whose images and audio are still sent.
         commands_open_to_everyone: Whether every group member may use commands
             that spend tokens or change memory.
+        summary_provider_id: Provider that writes summaries; empty: the session's own.
+        summary_versions_kept: Versions of a summary that are kept.
         language: Language of command answers.
     """
 
@@ -34,6 +36,8 @@ class Settings(BaseModel):
     window_keep_ratio: Annotated[float, Field(ge=0.3, le=1.0)] = 0.7
     keep_media_turns: Annotated[int, Field(strict=True, ge=0, le=50)] = 3
     commands_open_to_everyone: bool = False
+    summary_provider_id: Annotated[str, Field(max_length=200)] = ""
+    summary_versions_kept: Annotated[int, Field(strict=True, ge=5, le=10_000)] = 100
     language: Literal["zh-CN", "en-US"] = "zh-CN"
 
     @classmethod
