@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from .settings import SummaryTarget, TokenBudget
+from .options import SharedValues
 
 SessionId = Annotated[str, Field(min_length=1, max_length=512)]
 Revision = Annotated[str, Field(min_length=1, max_length=64)]
@@ -37,11 +37,15 @@ class Nothing(StrictModel):
     """Query of a route without parameters."""
 
 
-class SharedChanges(StrictModel):
-    """Values that may be set for all sessions."""
-
-    recent_context_token_budget: TokenBudget | None = None
-    summary_target_tokens: SummaryTarget | None = None
+SharedChanges = create_model(
+    "SharedChanges",
+    __base__=StrictModel,
+    __doc__="Values that may be set for all sessions; absent ones stay.",
+    **{
+        name: (Annotated[field.annotation, *field.metadata] | None, None)
+        for name, field in SharedValues.model_fields.items()
+    },
+)
 
 
 class Changes(SharedChanges):

@@ -22,6 +22,7 @@ from .api_models import (
 )
 from .errors import CompressionRefused, InvalidChange, StorageUnavailable, UnknownSession
 from .message_text import shorten
+from .options import OPTIONS
 from .storage import Session, Storage, Version, kind_of
 from .summary_text import default_template
 from .watermark import covered_messages, without_checkpoints
@@ -97,7 +98,7 @@ class SessionApi:
         return {name: getattr(session, name) for name in ROW} | {
             "revision": session.revision,
             "kind": session.kind,
-            "options": {},
+            "options": {name: getattr(session, name) for name in OPTIONS},
             "coverage": await self._coverage(session.session_id),
         }
 

@@ -161,19 +161,16 @@ class Compressor:
         Raises:
             CompressionRefused: The template is broken.
         """
+        job = Job(session.session_id)
         try:
-            work = await self._prepare(session, Job(session.session_id))
-            return await self._summariser.first_prompt(work.task)
-        except CompressionRefused as refusal:
-            if refusal.reason_key == "bad_template":
-                raise
-        task = Task(
-            ChatProvider("", "", 0),
-            [],
-            template=session.compress_prompt,
-            target_tokens=session.summary_target_tokens,
-        )
-        return await asyncio.to_thread(task.prompt, [], session.summary)
+            read = await self._read(session, job)
+        except CompressionRefused:
+            read = Reading("", [], 0, "")
+        try:
+            provider = await self._provider(job)
+        except CompressionRefused:
+            provider = ChatProvider("", "", 0)
+        return await self._summariser.first_prompt(await self._task(session, job, provider, read))
 
     async def cancel(self, session_id: str) -> Job:
         """Cancels a running job; a summary that is being stored is still stored."""
@@ -251,20 +248,29 @@ class Compressor:
         commit.result()
 
     async def _prepare(self, session: Session, job: Job) -> _Work:
+        read = await self._read(session, job)
+        provider = await self._provider(job)
+        job.model = provider.model
+        task = await self._task(session, job, provider, read)
+        tokens = await self._tokens.count_in_thread(message.text for message in read.messages)
+        return _Work(session, read, task, tokens)
+
+    async def _read(self, session: Session, job: Job) -> Reading:
         conversation_id, history = await self._load_history(session.session_id)
-        watermark = await self._storage.latest_coverage(session.session_id)
-        read = await asyncio.to_thread(
+        return await asyncio.to_thread(
             reading,
             conversation_id,
             history,
-            watermark,
+            await self._storage.latest_coverage(session.session_id),
             rebuild=job.rebuild,
             until=job.until,
             least_new=1 if job.automatic else MIN_NEW_MESSAGES,
         )
-        provider = await self._provider(job)
-        job.model = provider.model
-        task = Task(
+
+    async def _task(
+        self, session: Session, job: Job, provider: ChatProvider, read: Reading
+    ) -> Task:
+        return Task(
             provider,
             read.messages,
             summary="" if job.rebuild else session.summary,
@@ -273,8 +279,6 @@ class Compressor:
             template=session.compress_prompt,
             target_tokens=session.summary_target_tokens,
         )
-        tokens = await self._tokens.count_in_thread(message.text for message in read.messages)
-        return _Work(session, read, task, tokens)
 
     async def _provider(self, job: Job) -> ChatProvider:
         chosen = self._settings.summary_provider_id

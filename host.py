@@ -288,14 +288,14 @@ class Host:
         resolve = getattr(manager, "resolve_selected_persona", None)
         if resolve is None:
             return ""
-        conversations = self._context.conversation_manager
-        conversation = await conversations.get_conversation(session_id, conversation_id)
-        platform = session_id.partition(":")[0]
         try:
+            conversation = await self._context.conversation_manager.get_conversation(
+                session_id, conversation_id
+            )
             found = await resolve(
                 umo=session_id,
                 conversation_persona_id=getattr(conversation, "persona_id", None),
-                platform_name=platform,
+                platform_name=session_id.partition(":")[0],
                 provider_settings=self._context.get_config(session_id).get("provider_settings"),
             )
             return str((found[1] or {}).get("prompt") or "")

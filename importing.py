@@ -11,6 +11,7 @@ from typing import Any
 
 import aiosqlite
 
+from .options import OPTIONS
 from .session_rows import EDITABLE, SESSION_COLUMNS, Session, kind_of, session_of_row
 from .storage import Storage
 from .transfer import SessionEntry, VersionEntry
@@ -21,7 +22,7 @@ _QUERY_SIZE = 500
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What one session of the file changes."""
+    """What one session of the file changes; ``before`` is the default of a new one."""
 
     entry: SessionEntry
     current: Session | None
@@ -30,7 +31,9 @@ class _Step:
 
     @property
     def differing(self) -> list[str]:
-        return [n for n in EDITABLE if self.current is None or self.before[n] != self.after[n]]
+        """What changes; of a new session its texts and sizes, and what is no default."""
+        always = () if self.current else EDITABLE[: -len(OPTIONS)]
+        return [n for n in EDITABLE if n in always or self.before[n] != self.after[n]]
 
     @property
     def new_summary(self) -> bool:
@@ -41,8 +44,8 @@ class _Step:
         return self.after["summary"] != (last.text if last else "")
 
     def changes(self) -> list[dict[str, Any]]:
-        names = [*self.differing]
-        shown = [(name, self.before.get(name), self.after[name]) for name in names]
+        before = self.before if self.current else {}
+        shown = [(name, before.get(name), self.after[name]) for name in self.differing]
         if self.current is None and self.entry.versions:
             shown.append(("versions", None, len(self.entry.versions)))
         name = self.current.display_name if self.current else self.entry.display_name
@@ -91,8 +94,8 @@ async def _plan(
     steps = []
     for entry in entries:
         current = known.get(entry.session_id)
-        before = {n: getattr(current, n) for n in EDITABLE} if current else {}
-        steps.append(_Step(entry, current, before, (before or defaults) | entry.values))
+        before = {n: getattr(current, n) for n in EDITABLE} if current else defaults
+        steps.append(_Step(entry, current, before, before | entry.values))
     return steps
 
 
@@ -115,7 +118,7 @@ async def _carry_out(db: aiosqlite.Connection, steps: Sequence[_Step], now: int)
     changed = [step for step in steps if step.current is not None and step.differing]
     await db.executemany(
         "INSERT INTO sessions (session_id, display_name, platform, kind, last_seen_at, updated_at,"
-        f" {', '.join(EDITABLE)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f" {', '.join(EDITABLE)}) VALUES (?, ?, ?, ?, ?, ?{', ?' * len(EDITABLE)})",
         [(*_identity(step.entry), now, *map(step.after.get, EDITABLE)) for step in new],
     )
     await db.executemany(

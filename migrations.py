@@ -71,8 +71,83 @@ MIGRATIONS = [
     CREATE INDEX requests_by_session ON requests (session_id, id);
     CREATE INDEX sessions_by_platform ON sessions (platform);
     """,
-    # 3: costs of compressions by session, source and model, and which
-    # sessions' automatic ones have to wait.
+    # 3: the options of a session. Sessions that are there take the documented defaults.
+    """
+    ALTER TABLE sessions ADD COLUMN window_keep_ratio REAL NOT NULL DEFAULT 0.7;
+    ALTER TABLE sessions ADD COLUMN keep_first_turns INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN tail_tokens INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN auto_compress INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN auto_compress_min_messages INTEGER NOT NULL DEFAULT 8;
+    ALTER TABLE sessions ADD COLUMN auto_compress_threshold REAL NOT NULL DEFAULT 0.85;
+    ALTER TABLE sessions ADD COLUMN auto_compress_notice INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN topic_idle_messages INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN topic_idle_hours INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN archive_enabled INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE sessions ADD COLUMN search_tool_enabled INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN memory_enabled INTEGER NOT NULL DEFAULT 0;
+    """,
+    # 4: the archive, one row a message. `seq` orders a conversation's messages, those
+    # that the host no longer holds among them; `content` is exact but for inline media.
+    """
+    CREATE TABLE archived_conversations (
+        conversation_id TEXT PRIMARY KEY,
+        session_id TEXT NOT NULL,
+        title TEXT NOT NULL DEFAULT '',
+        first_at INTEGER NOT NULL DEFAULT 0,
+        last_at INTEGER NOT NULL DEFAULT 0,
+        in_host INTEGER NOT NULL DEFAULT 1,
+        host_updated_at REAL NOT NULL DEFAULT 0,
+        forgotten INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE INDEX archived_conversations_by_session
+        ON archived_conversations (session_id, last_at);
+    CREATE TABLE archived_messages (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        conversation_id TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        role TEXT NOT NULL,
+        sender TEXT NOT NULL DEFAULT '',
+        time INTEGER NOT NULL,
+        text TEXT NOT NULL,
+        content TEXT NOT NULL,
+        content_hash TEXT NOT NULL,
+        in_host INTEGER NOT NULL DEFAULT 1,
+        token_classes TEXT NOT NULL DEFAULT '[]'
+    );
+    CREATE INDEX archived_by_conversation ON archived_messages (conversation_id, seq);
+    CREATE INDEX archived_by_session ON archived_messages (session_id, id);
+    """,
+    # 5: the journal. The parts of a conversation together are its history as the host
+    # stored it, exact and compressed; a request that runs cut has one row.
+    """
+    CREATE TABLE journals (
+        conversation_id TEXT PRIMARY KEY,
+        session_id TEXT NOT NULL,
+        messages INTEGER NOT NULL,
+        fingerprint TEXT NOT NULL,
+        used_at INTEGER NOT NULL
+    );
+    CREATE INDEX journals_by_session ON journals (session_id);
+    CREATE TABLE journal_parts (
+        conversation_id TEXT NOT NULL,
+        start INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (conversation_id, start)
+    );
+    CREATE TABLE journal_requests (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        conversation_id TEXT NOT NULL,
+        time INTEGER NOT NULL,
+        loaded INTEGER NOT NULL,
+        loaded_fingerprint TEXT NOT NULL,
+        sent INTEGER NOT NULL,
+        sent_fingerprint TEXT NOT NULL
+    );
+    """,
+    # 6: costs of compressions by session, source and model, and which sessions'
+    # automatic ones have to wait.
     """
     CREATE TABLE compression_costs (
         session_id TEXT NOT NULL,

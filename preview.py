@@ -67,7 +67,7 @@ async def _basis(flow: RequestFlow, session: Session) -> _Basis:
     limits = Limits(
         budget=session.recent_context_token_budget,
         host_limit=host.host_limit(provider),
-        keep_ratio=settings.window_keep_ratio,
+        keep_ratio=session.window_keep_ratio,
         keep_media_turns=settings.keep_media_turns,
     )
     mark = await flow.window_of(conversation_id)

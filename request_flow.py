@@ -252,15 +252,15 @@ class RequestFlow:
         session = await self._session(state.session_id)
         provider = state.provider = await self.host.request_provider(event)
         state.measured.model = provider.model if provider else ""
-        budget = (session or self.settings).recent_context_token_budget
+        values = session or self.settings
         return build(
             messages,
             fixed_memory=session.fixed_memory if session else "",
             summary=session.summary if session else "",
             limits=Limits(
-                budget=budget,
+                budget=values.recent_context_token_budget,
                 host_limit=self.host.host_limit(provider),
-                keep_ratio=self.settings.window_keep_ratio,
+                keep_ratio=values.window_keep_ratio,
                 keep_media_turns=self.settings.keep_media_turns,
             ),
             mark=await self.window_of(state.conversation_id) if state.request else None,

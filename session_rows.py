@@ -12,16 +12,9 @@ import aiosqlite
 
 from .errors import UnknownSession
 from .message_text import clean_text
+from .options import FLAGS, SHARED
 
-EDITABLE = (
-    "fixed_memory",
-    "summary",
-    "compress_prompt",
-    "recent_context_token_budget",
-    "summary_target_tokens",
-)
-# What may be set for all sessions at once, and as the default for new ones.
-SHARED = ("recent_context_token_budget", "summary_target_tokens")
+EDITABLE = ("fixed_memory", "summary", "compress_prompt", *SHARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +33,18 @@ class Session:
     updated_at: int
     revision: str
     kind: str
+    window_keep_ratio: float
+    keep_first_turns: int
+    tail_tokens: int
+    auto_compress: bool
+    auto_compress_min_messages: int
+    auto_compress_threshold: float
+    auto_compress_notice: bool
+    topic_idle_messages: int
+    topic_idle_hours: int
+    archive_enabled: bool
+    search_tool_enabled: bool
+    memory_enabled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,8 @@ def kind_of(session_id: str) -> str:
 def session_of_row(row: Iterable[Any]) -> Session:
     """A session from its columns."""
     values = dict(zip(Session.__slots__, row, strict=True))
-    return Session(**values | {"revision": str(values["revision"])})
+    flags = {name: bool(values[name]) for name in FLAGS}
+    return Session(**values | flags | {"revision": str(values["revision"])})
 
 
 def version_of_row(row: Iterable[Any]) -> Version:

@@ -1,26 +1,22 @@
 """The plugin's settings as AstrBot's form saves them.
 
 One model for ``_conf_schema.json``. A bad value never stops the plugin: it is
-replaced by the default and named in ``problems``. The limits of the values that
-a session can override live here and are used by the page API too.
+replaced by the default and named in ``problems``. The first defaults of what each
+session can set for itself are those of ``options.SharedValues``.
 """
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-TokenBudget = Annotated[int, Field(strict=True, ge=1024, le=1_000_000)]
-SummaryTarget = Annotated[int, Field(strict=True, ge=100, le=20_000)]
+from .options import SharedValues
 
 
-class Settings(BaseModel):
-    """Settings with their defaults and limits.
+class Settings(SharedValues):
+    """Settings with their defaults and limits; the inherited ones are for new sessions.
 
     Attributes:
-        recent_context_token_budget: Tokens a request may use, for new sessions.
-        summary_target_tokens: Wanted length of a summary, for new sessions.
-        window_keep_ratio: Share of the window's room that a cut keeps.
         keep_media_turns: Finished turns whose images and audio are still sent.
         commands_open_to_everyone: Whether every group member may use commands
             that spend tokens or change memory.
@@ -29,11 +25,6 @@ class Settings(BaseModel):
         language: Language of command answers.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    recent_context_token_budget: TokenBudget = 100_000
-    summary_target_tokens: SummaryTarget = 1500
-    window_keep_ratio: Annotated[float, Field(ge=0.3, le=1.0)] = 0.7
     keep_media_turns: Annotated[int, Field(strict=True, ge=0, le=50)] = 3
     commands_open_to_everyone: bool = False
     summary_provider_id: Annotated[str, Field(max_length=200)] = ""

@@ -19,10 +19,10 @@ from .context_logic import WindowMark
 from .database import Database
 from .errors import InvalidChange, StaleRevision
 from .message_text import clean_text
+from .options import FLAGS, SHARED
 from .session_rows import (
     EDITABLE,
     SESSION_COLUMNS,
-    SHARED,
     VERSION_COLUMNS,
     Session,
     Version,
@@ -203,7 +203,7 @@ class Storage:
             )
         return [row[0] for row in rows]
 
-    async def apply_to_all(self, changes: Mapping[str, int], now: int) -> int:
+    async def apply_to_all(self, changes: Mapping[str, Any], now: int) -> int:
         """Sets values for every session and as defaults for new ones.
 
         Returns:
@@ -381,10 +381,11 @@ class Storage:
                 ),
             )
 
-    async def default_values(self, db: aiosqlite.Connection) -> dict[str, int]:
+    async def default_values(self, db: aiosqlite.Connection) -> dict[str, Any]:
         """The values of a new session, inside a transaction."""
         rows = await db.execute_fetchall("SELECT name, value FROM defaults")
-        return {column: getattr(self._defaults, column) for column in SHARED} | dict(rows)
+        kept = {name: bool(value) if name in FLAGS else value for name, value in rows}
+        return {column: getattr(self._defaults, column) for column in SHARED} | kept
 
 
 async def _coverage(

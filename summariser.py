@@ -122,9 +122,18 @@ class Summariser:
         self._backoff = backoff
 
     async def first_prompt(self, task: Task) -> str:
-        """The first prompt that a task would send."""
-        rest = await self._steps(task, await self._room(task), task.messages)
-        return await asyncio.to_thread(task.prompt, rest[0], task.summary)
+        """The first prompt that a task would send; one without messages if it has none.
+
+        Raises:
+            CompressionRefused: The template is broken.
+        """
+        try:
+            rest = await self._steps(task, await self._room(task), task.messages)
+        except CompressionRefused as refusal:
+            if refusal.reason_key != "window_too_small":
+                raise
+            rest = []
+        return await asyncio.to_thread(task.prompt, rest[0] if rest else [], task.summary)
 
     async def summarise(self, job: Job, task: Task) -> str:
         """The summary of all messages of a task.

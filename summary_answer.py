@@ -5,8 +5,8 @@ is never shortened or repaired beyond taking off wrappers and the line that anno
 a summary. Reasoning is never kept.
 
 Refusals, errors and answers to the chat are recognised only where they open a short
-answer: a summary may well quote one, and a summary that is thrown away by mistake costs a call, while
-an error text that is stored replaces everything the model knew.
+answer: a summary may well quote one, and a summary that is thrown away by mistake
+costs a call, while an error text that is stored replaces everything the model knew.
 """
 
 import re
@@ -122,8 +122,8 @@ _ERROR_OF_ANY_LENGTH = re.compile(
 )
 # "Sure, here is the summary:" before the summary itself.
 _ANNOUNCED = re.compile(
-    r"\A(?:(?:sure|certainly|of course|okay|ok|here)\b|(?:好的|好|当然|没问题|以下|下面))[^\n]{0,80}[:：]"
-    r"[ \t*]*\n+(?=\s*\S)",
+    r"\A(?:(?:sure|certainly|of course|okay|ok|here)\b|(?:好的|好|当然|没问题|以下|下面))"
+    r"[^\n]{0,80}[:：][ \t*]*\n+(?=\s*\S)",
     re.IGNORECASE,
 )
 # Said to somebody, not about somebody.

@@ -124,8 +124,8 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "unchanged. Try again or use another model.",
     ),
     "answer_too_long": (
-        "模型写的摘要太长（约 {tokens} tokens，目标 {target}），要求缩短后仍然太长；原来的摘要没有改变。"
-        "请调高摘要目标长度或换一个模型。",
+        "模型写的摘要太长（约 {tokens} tokens，目标 {target}），要求缩短后仍然太长；"
+        "原来的摘要没有改变。请调高摘要目标长度或换一个模型。",
         "The model's summary is far too long (about {tokens} tokens, target {target}), even after "
         "it was asked to shorten it; the old summary is unchanged. Raise the summary target or "
         "use another model.",

@@ -15,11 +15,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationError
 
-from .api_models import StrictModel
+from .api_models import SharedChanges, StrictModel
 from .errors import InvalidChange
 from .message_text import clean_text, transcript
 from .session_rows import EDITABLE, Session, Version
-from .settings import SummaryTarget, TokenBudget
 
 FORMAT = "astrbot_plugin_context_manager"
 FORMAT_VERSION = 1
@@ -45,7 +44,7 @@ class VersionEntry(StrictModel):
     conflicting: StrictBool = False
 
 
-class SessionEntry(StrictModel):
+class SessionEntry(SharedChanges):
     """One session; values that a file leaves out stay as they are."""
 
     session_id: Id
@@ -54,8 +53,6 @@ class SessionEntry(StrictModel):
     fixed_memory: LongText | None = None
     summary: LongText | None = None
     compress_prompt: Annotated[str, _clean, Field(max_length=20_000)] | None = None
-    recent_context_token_budget: TokenBudget | None = None
-    summary_target_tokens: SummaryTarget | None = None
     last_seen_at: Count = 0
     updated_at: Count = 0
     versions: Annotated[list[VersionEntry], Field(default_factory=list, max_length=100_000)]

@@ -16,8 +16,12 @@ def make_plugin_importable() -> None:
     """Lets ``import astrbot_plugin_context_manager`` find this checkout."""
     folder = ROOT / ".cache" / "importable"
     folder.mkdir(parents=True, exist_ok=True)
+    link = folder / PLUGIN
+    if link.is_symlink() and link.resolve() != ROOT:
+        # The checkout was copied or moved.
+        link.unlink()
     with contextlib.suppress(FileExistsError):
-        (folder / PLUGIN).symlink_to(ROOT, target_is_directory=True)
+        link.symlink_to(ROOT, target_is_directory=True)
     sys.path.insert(0, str(folder))
 
 

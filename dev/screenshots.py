@@ -42,7 +42,7 @@ def _views(frame: FrameLocator, page: Page) -> "itertools.chain":
             frame.locator("table").scroll_into_view_if_needed()
             yield "requests"
         if key == "settings":
-            frame.locator("button", has_text="应用到全部会话").click()
+            frame.locator("button", has_text="应用到全部会话").first.click()
             frame.locator("[role=dialog]").wait_for()
             yield "confirm"
             frame.locator("[role=dialog] button").first.click()

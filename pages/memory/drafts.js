@@ -44,10 +44,15 @@ export function draftBase(sessionId) {
   return drafts.get(sessionId)?.base;
 }
 
+/** A field as the server has it: of the row itself, or one of its options. */
+export function stored(row, name) {
+  return name in row ? row[name] : row.options?.[name];
+}
+
 /** A field as the user sees it: the unsaved value, or that of the row. */
 export function valueOf(row, name) {
   const values = drafts.get(row.session_id)?.values;
-  return values && name in values ? values[name] : row[name];
+  return values && name in values ? values[name] : stored(row, name);
 }
 
 export function isFieldDirty(sessionId, name) {
@@ -57,7 +62,7 @@ export function isFieldDirty(sessionId, name) {
 /** Notes an edit; an edit back to the stored value is no change. */
 export function edit(row, name, value) {
   const draft = drafts.get(row.session_id) ?? { base: row, values: {} };
-  if (value === draft.base[name]) delete draft.values[name];
+  if (value === stored(draft.base, name)) delete draft.values[name];
   else draft.values[name] = value;
   if (Object.keys(draft.values).length) drafts.set(row.session_id, draft);
   else drafts.delete(row.session_id);
@@ -77,13 +82,13 @@ export function rebase(row) {
   const draft = drafts.get(row.session_id);
   if (!draft) return;
   draft.base = row;
-  for (const [name, value] of Object.entries(draft.values)) if (value === row[name]) delete draft.values[name];
+  for (const [name, value] of Object.entries(draft.values)) if (value === stored(row, name)) delete draft.values[name];
   if (!Object.keys(draft.values).length) drafts.delete(row.session_id);
   changed();
 }
 
 function conflicting(draft, names, current) {
-  return names.filter((name) => current[name] !== draft.base[name] && current[name] !== draft.values[name]);
+  return names.filter((name) => stored(current, name) !== stored(draft.base, name) && stored(current, name) !== draft.values[name]);
 }
 
 /**

@@ -1,7 +1,7 @@
 // Fixed memory and AI summary: two editors, one save, and what to do on a conflict.
 
 import { button, fill, h, newId } from "./dom.js";
-import { Conflict, discard, edit, isFieldDirty, rebase, save, valueOf } from "./drafts.js";
+import { Conflict, discard, edit, isFieldDirty, rebase, save, stored, valueOf } from "./drafts.js";
 import { number, percent, t } from "./i18n.js";
 import { preview } from "./markdown.js";
 import { coverageLine } from "./tab_compress.js";
@@ -122,12 +122,16 @@ export async function saveFields(session, names, { done, conflict, failed }) {
   }
 }
 
+function fieldTitle(name) {
+  return t(FIELDS.includes(name) ? `memory.${name}` : `settings.${name}`);
+}
+
 /** Both texts of every field that two people changed, and a choice for each. */
 export function conflictView(session, { current, fields }, done) {
   const results = {};
   const boxes = fields.map((name) => {
     const mine = String(valueOf(session.row, name));
-    const theirs = String(current[name]);
+    const theirs = String(stored(current, name));
     const result = h("textarea", { class: "input editor", rows: 6, dir: "auto", "aria-label": t("conflict.result"), value: mine });
     results[name] = result;
     const side = (title, text, label) => h("div", { class: "side" },
@@ -135,7 +139,7 @@ export function conflictView(session, { current, fields }, done) {
       h("pre", { class: "plain", dir: "auto", tabindex: "0", "aria-label": title }, text || t("memory.nothing")),
       button(label, () => { result.value = text; result.focus(); }, "tonal"));
     return h("section", { class: "card", "data-conflict": name },
-      h("h3", { class: "card-title" }, t(`memory.${name}`)),
+      h("h3", { class: "card-title" }, fieldTitle(name)),
       h("div", { class: "sides" },
         side(t("conflict.mine"), mine, t("conflict.useMine")),
         side(t("conflict.theirs"), theirs, t("conflict.useTheirs"))),
@@ -145,7 +149,7 @@ export function conflictView(session, { current, fields }, done) {
   });
   const messages = h("div", {});
   const saveButton = button(t("conflict.save"), () => busy(saveButton, async () => {
-    const values = Object.fromEntries(fields.map((name) => [name, convert(current[name], results[name].value)]));
+    const values = Object.fromEntries(fields.map((name) => [name, convert(stored(current, name), results[name].value)]));
     rebase(current);
     session.row = current;
     for (const [name, value] of Object.entries(values)) edit(current, name, value);
@@ -168,5 +172,6 @@ export function conflictView(session, { current, fields }, done) {
 }
 
 function convert(like, text) {
+  if (typeof like === "boolean") return text.trim() === "true";
   return typeof like === "number" ? Number(text) : text;
 }

@@ -61,7 +61,7 @@ def test_unsaved_changes_survive_leaving_the_session(page: MemoryPage, chat: dic
     page.page.set_viewport_size({"width": 600, "height": 900})
     # By key: the WebUI moves its frame for a moment after the change of size.
     page.button("返回列表").press("Enter")
-    page.find(f".session-row[data-session='{chat['id']}']").click()
+    page.find(f".session-row[data-session='{chat['id']}']").press("Enter")
     page.tab("memory")
     expect(page.editor("summary")).to_have_value("改了一半")
     page.button("放弃修改").click()

@@ -147,12 +147,14 @@ def test_a_remote_agent_is_explained(page: MemoryPage, chat: dict) -> None:
 
 def test_numbers_are_checked_and_saved_for_one_session(page: MemoryPage, chat: dict) -> None:
     page.open(chat, "settings")
-    budget = page.find("[role=tabpanel] input[type=number]").first
+    card = page.find("[data-card=numbers]")
+    save = card.get_by_role("button", name="只保存到这个会话")
+    budget = card.locator("input").first
     budget.fill("10")
     expect(page.find(".problem").first).to_contain_text("1,024")
-    expect(page.button("只保存到这个会话")).to_be_disabled()
+    expect(save).to_be_disabled()
     budget.fill("8000")
-    page.button("只保存到这个会话").click()
+    save.click()
     expect(page.find(".toast")).to_contain_text("已保存")
     assert page.row(chat)["recent_context_token_budget"] == 8000
 
@@ -162,17 +164,27 @@ def test_all_sessions_are_changed_only_after_a_confirm_that_counts_them(
 ) -> None:
     total = host.web.api("GET", "sessions", limit=1)[1]["total"]
     page.open(chat, "settings")
-    page.find("[role=tabpanel] input[type=number]").last.fill("777")
-    page.button("应用到全部会话…").click()
+    card = page.find("[data-card=numbers]")
+    card.locator("input").last.fill("777")
+    card.get_by_role("button", name="应用到全部会话").click()
     dialog = page.find("[role=dialog]")
     expect(dialog).to_contain_text(f"{total:,} 个会话")
     page.page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     assert page.row(chat)["summary_target_tokens"] != 777
-    page.button("应用到全部会话…").click()
+    card.get_by_role("button", name="应用到全部会话").click()
     dialog.get_by_role("button").last.click()
     expect(page.find(".toast")).to_contain_text(f"{total:,}")
     assert page.row(chat)["summary_target_tokens"] == 777
+
+
+def test_an_option_is_switched_on_for_one_session(page: MemoryPage, chat: dict) -> None:
+    page.open(chat, "settings")
+    card = page.find("[data-card=auto]")
+    card.get_by_label("自动摘要", exact=True).check()
+    card.get_by_role("button", name="只保存到这个会话").click()
+    expect(page.find(".toast")).to_contain_text("已保存")
+    assert page.row(chat)["options"]["auto_compress"] is True
 
 
 def test_the_compress_prompt_is_changed_previewed_and_reset(page: MemoryPage, chat: dict) -> None:

@@ -116,7 +116,7 @@ def test_axe_finds_nothing_serious(
             page.find("[data-field=summary]").get_by_role("button", name="预览").click()
             problems += _serious(page, "preview")
     page.tab("settings")
-    page.button("应用到全部会话…").click()
+    page.button("应用到全部会话…").first.click()
     expect(page.find("[role=dialog]")).to_be_visible()
     problems += _serious(page, "dialog")
     page.find("[role=dialog]").get_by_role("button").first.click()
