@@ -248,7 +248,7 @@ async def test_a_job_is_cancelled_at_any_step(compressor, storage, host, step):
     if step == 1:
         host.gate.clear()
     job = compressor.start(SESSION)
-    while len(host.prompts) < step:
+    while len(host.prompts) < step:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert (await compressor.cancel(SESSION)).state == "cancelled"
     assert job.done == step - 1
