@@ -16,14 +16,19 @@ from astrbot.api.event import AstrMessageEvent, filter
 from astrbot.api.star import Context, Star, StarTools
 
 from .auto_compression import AutoCompression
+from .command_memory import MemoryCommand
 from .compression import Compressor
 from .host import Host
+from .memories import LongTermMemory
+from .memory_request import Recaller
+from .memory_tools import MemoryTools
 from .request_flow import RequestFlow
 from .request_log import RequestLog
 from .settings import Settings
 from .storage import Storage
 from .texts import Texts
 from .tokens import TokenCounter
+from .tool_shelf import ToolShelf
 from .web import PLUGIN_NAME, register_routes
 
 VERSION = "0.1.0"
@@ -48,6 +53,9 @@ class ContextManagerPlugin(Star):
         self.compressor: Compressor | None = None
         self.automatic: AutoCompression | None = None
         self.flow: RequestFlow | None = None
+        self.memory: LongTermMemory | None = None
+        self.memory_command: MemoryCommand | None = None
+        self.shelf: ToolShelf | None = None
         self.closed = False
         self.version = VERSION
         self._ready = asyncio.Event()
@@ -62,6 +70,7 @@ class ContextManagerPlugin(Star):
         log = RequestLog(self.storage.database)
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
         self._start_compression(self.storage, self.flow)
+        await self._start_memory(self.storage, self.flow)
         self._ready.set()
         for warning in self.host.settings_warnings():
             logger.warning("[context_manager] %s", warning["message"])
@@ -81,6 +90,14 @@ class ContextManagerPlugin(Star):
         )
         flow.after_save = self.automatic.after_save
 
+    async def _start_memory(self, storage: Storage, flow: RequestFlow) -> None:
+        self.memory = LongTermMemory(storage, self.host, self.settings)
+        self.memory_command = MemoryCommand(self.memory, storage, self.host, self.texts)
+        flow.recaller = Recaller(self.memory, self.host, self.tokens, self.settings)
+        tools = MemoryTools(self.memory, self.texts).tools()
+        flow.shelf = self.shelf = ToolShelf(self.host, storage, self.texts, tools)
+        await self.shelf.refresh()
+
     async def terminate(self) -> None:
         """Stops everything; requests that run stay cut and are repaired after their save."""
         self.closed = True
@@ -90,8 +107,12 @@ class ContextManagerPlugin(Star):
             await asyncio.gather(self._loading, return_exceptions=True)
         if self.automatic is not None:
             await self.automatic.close()
+        if self.shelf is not None:
+            self.shelf.close()
         if self.compressor is not None:
             await self.compressor.close()
+        if self.memory is not None:
+            await self.memory.close()
         if self.flow is not None and self.flow.log is not None:
             await self.flow.log.settle()
         if self.storage is not None:
@@ -155,6 +176,19 @@ class ContextManagerPlugin(Star):
             event.unified_msg_origin, *words, provider=provider
         ):
             yield event.plain_result(line)
+
+    @filter.command("记忆", alias={"context_memory"})
+    async def remember(self, event: AstrMessageEvent):
+        """列出、添加、删除本会话的长期记忆"""
+        words = event.message_str.split(maxsplit=1)
+        rest = words[1] if len(words) > 1 else ""
+        if MemoryCommand.changes(rest) and not await self._may_use(event):
+            yield event.plain_result(self.texts.get("not_allowed"))
+            return
+        if not await self._active() or self.memory_command is None:
+            yield event.plain_result(self.texts.get("storage_unavailable"))
+            return
+        yield event.plain_result(await self.memory_command.answer(event, rest))
 
     async def _may_use(self, event: AstrMessageEvent) -> bool:
         return self.settings.commands_open_to_everyone or await self.host.is_operator(event)

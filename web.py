@@ -14,12 +14,16 @@ from typing import Any
 from astrbot.api.web import error_response, json_response, request
 from pydantic import BaseModel, ValidationError
 
+from .api_memories import MemoryApi
 from .api_models import (
     ApplyBody,
     CompressBody,
     ExportQuery,
     ImportQuery,
     ListQuery,
+    MemoriesQuery,
+    MemoryBody,
+    MemoryDeleteBody,
     Nothing,
     PreviewQuery,
     RequestsQuery,
@@ -118,6 +122,7 @@ async def _handled(api: SessionApi, handler: Callable[[Any], Awaitable[Any]], gi
 def register_routes(context: Any, plugin: Any) -> None:
     """Registers every route of the page; the host never unregisters one."""
     api, requests, transfer = SessionApi(plugin), RequestApi(plugin), TransferApi(plugin)
+    memories = MemoryApi(plugin)
     routes: list[tuple[str, str, Callable[[Any], Awaitable[Any]], type]] = [
         ("sessions", "GET", api.sessions, ListQuery),
         ("session", "GET", api.session, SessionQuery),
@@ -131,6 +136,9 @@ def register_routes(context: Any, plugin: Any) -> None:
         ("session/prompt", "GET", api.prompt, SessionQuery),
         ("session/requests", "GET", requests.requests, RequestsQuery),
         ("session/preview", "GET", requests.preview, PreviewQuery),
+        ("memories", "GET", memories.memories, MemoriesQuery),
+        ("memories", "POST", memories.save, MemoryBody),
+        ("memories/delete", "POST", memories.delete, MemoryDeleteBody),
         ("export", "GET", transfer.export, ExportQuery),
         ("import", "POST", transfer.import_file, ImportQuery),
         ("import/preview", "POST", transfer.preview_import, Nothing),
