@@ -14,7 +14,7 @@ projection in place, ``finish`` takes it away again. Invariants:
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,10 +33,10 @@ from .errors import StorageUnavailable
 from .host import Host
 from .memory_request import Recaller
 from .request_log import RequestLog
-from .request_record import Measurements, head_of, record_of
+from .request_record import head_of, record_of
+from .request_state import RequestState, SavedRequest
 from .settings import Settings
 from .storage import Session, Storage
-from .temporary_part import TemporaryPart
 from .tokens import TokenCounter
 from .tool_shelf import ToolShelf
 
@@ -47,54 +47,12 @@ STATE_KEY = "_context_manager_request"
 _repairs: set[asyncio.Task[None]] = set()
 
 
-@dataclass(slots=True, eq=False)
-class RequestState:
-    """What one request needs to remember between its hooks.
-
-    Attributes:
-        owner: The flow that made it; another instance's state is not ours.
-        conversation_id: Where the host saves to; None if it saves nowhere.
-        request: The host's request object; None if its hook never fired.
-        projection: Set once the request is built.
-        run_context: The host's run, whose list is what it saves.
-        restored: Whether the whole history is back in that list.
-        recalled: The memories on the current message, if there are any.
-    """
-
-    owner: Any
-    session_id: str
-    conversation_id: str | None
-    request: Any = None
-    projection: Projection | None = None
-    run_context: Any = None
-    restored: bool = False
-    failed: bool = False
-    sections_sent: bool = False
-    measured: Measurements = field(default_factory=lambda: Measurements(0))
-    recalled: TemporaryPart | None = None
-
-    @property
-    def held(self) -> list[str]:
-        """What must stay in memory while the request runs."""
-        return [self.session_id, *filter(None, [self.conversation_id])]
-
-    @property
-    def open_cut(self) -> bool:
-        """Whether the host would save anything else than without the plugin now."""
-        if self.projection is None or self.restored:
-            return False
-        carries = self.recalled is not None and self.recalled.changes_saved_form
-        return carries or self.projection.changed_history
-
-    def whole(self) -> list[Any]:
-        """The list the host should save."""
-        restored = self.projection.restore(self.run_context.messages)
-        return self.recalled.plain(restored) if self.recalled else restored
-
-
 @dataclass(slots=True)
 class RequestFlow:
-    """Builds, restores and repairs the requests of one plugin instance."""
+    """Builds, restores and repairs the requests of one plugin instance.
+
+    ``after_save`` is called, and not waited for, once a request is stored whole.
+    """
 
     host: Host
     tokens: TokenCounter
@@ -106,6 +64,7 @@ class RequestFlow:
     shelf: ToolShelf | None = None
     counters: Counter[str] = field(default_factory=Counter)
     closed: bool = False
+    after_save: Callable[[SavedRequest], None] | None = None
     heads: BoundedMap = field(init=False)
     reports: BoundedMap = field(init=False)
     conversations: ConversationState = field(init=False)
@@ -259,7 +218,7 @@ class RequestFlow:
 
     async def _project(self, event: Any, state: RequestState, messages: list[Any]) -> Projection:
         session = await self._session(state.session_id)
-        provider = await self.host.request_provider(event)
+        provider = state.provider = await self.host.request_provider(event)
         state.measured.model = provider.model if provider else ""
         conversation_id = state.conversation_id if state.request else None
         history = history_of(messages)
@@ -390,10 +349,57 @@ class RequestFlow:
                 cuts.remove(state)
             if not cuts:
                 self._open_cuts.pop(conversation_id, None)
+        self._tell_saved(state)
+
+    def _tell_saved(self, state: RequestState) -> None:
+        projection, usage = state.projection, state.measured.usage
+        if self.after_save is None or self.closed or projection is None or state.request is None:
+            return
+        self.after_save(
+            SavedRequest(
+                state.session_id,
+                state.conversation_id or "",
+                projection.report.left_out[1],
+                max(projection.report.estimated, usage.prompt_tokens if usage else 0),
+                projection.report.budget,
+                state.provider,
+            )
+        )
+
+    async def whole_history(self, session_id: str) -> tuple[str | None, list[dict[str, Any]]]:
+        """A session's current conversation as it will be once all cuts are repaired.
+
+        The host may have stored a cut copy that is not repaired yet; waiting for that
+        could take as long as the requests that are queued.
+
+        Returns:
+            Id and stored messages; ``(None, [])`` if there is no conversation.
+        """
+        while True:
+            conversation_id = await self.host.current_conversation_id(session_id)
+            cuts = list(self._open_cuts.get(conversation_id or "", []))
+            history = None
+            if conversation_id:
+                history = await self.host.load_conversation(session_id, conversation_id)
+            if history is None:
+                return None, []
+            # A cut that was opened or repaired meanwhile may have changed what was read.
+            if cuts == self._open_cuts.get(conversation_id, []):
+                break
+        for cut in cuts:
+            whole = self._mended(cut, history) if cut.open_cut else None
+            history = history if whole is None else whole
+        return conversation_id, history
 
     async def _repaired(self, state: RequestState) -> list[dict[str, Any]] | None:
         stored = await self.host.load_conversation(state.session_id, state.conversation_id)
-        normalised = self.host.normalised(stored or [])
+        return self._mended(state, stored or [])
+
+    def _mended(
+        self, state: RequestState, stored: list[dict[str, Any]]
+    ) -> list[dict[str, Any]] | None:
+        """The whole history if a stored one was saved from a cut; None otherwise."""
+        normalised = self.host.normalised(stored)
         if not normalised:
             return None
         sent, whole, loaded = _saved_forms(self.host, state)
