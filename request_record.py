@@ -86,7 +86,7 @@ def record_of(
         output_tokens=usage.output_tokens if usage else None,
         first_turn=report.first_turn,
         left_out_turns=report.left_out_turns,
-        milliseconds=round(measured.milliseconds),
+        milliseconds=round(measured.milliseconds, 1),
         budget=report.budget,
         total_turns=report.total_turns,
         left_out_messages=report.left_out_messages,
