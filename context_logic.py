@@ -158,7 +158,8 @@ def _select(window: Window, room: Cost) -> _Selected:
         return _Selected([], len(window))
     choice = window.choose(room)
     pinned = [m for turn in range(choice.pinned) for m in window.messages(turn)]
-    if choice.first == len(window) and (squeezed := window.squeezed_newest(choice.room)):
+    none_fits = choice.first == len(window) > choice.pinned
+    if none_fits and (squeezed := window.squeezed_newest(choice.room)):
         return _Selected([*pinned, *squeezed], choice.first - 1, choice.pinned, squeezed=True)
     run = [m for turn in range(choice.first, len(window)) for m in window.messages(turn)]
     return _Selected([*pinned, *run], choice.first, choice.pinned)

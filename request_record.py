@@ -71,7 +71,7 @@ def record_of(
     """
     report, usage = projection.report, measured.usage
     sections = dict(report.sections)
-    added = projection.restore(final)[len(projection.before) + 1 :]
+    added = projection.added(final)
     # The last message is the reply: the reported call did not hold it.
     if steps := tokens.count_messages(added[:-1]):
         sections["tool_steps"] = steps

@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from .limits import Cost, Limits, TopicMark, WindowMark
@@ -24,6 +25,7 @@ from .message_text import (
     Draft,
     clean_text,
     field,
+    has_content,
     light_turn,
     media_bytes,
     media_placeholder,
@@ -40,10 +42,19 @@ _SQUEEZE_STEPS = (16000, 8000, 4000, 2000, 1000, 500, 240)
 
 def split_turns(history: Sequence[Any]) -> list[tuple[int, int]]:
     """Turns as ``(start, end)`` positions; the first also holds what precedes it."""
-    starts = [i for i, message in enumerate(history) if starts_turn(message)]
+    users = (i for i, role in enumerate(_roles(history)) if role == "user")
+    starts = [i for i in users if has_content(history[i])]
     if not starts:
         return []
     return list(zip([0, *starts[1:]], [*starts[1:], len(history)], strict=True))
+
+
+def _roles(history: Sequence[Any]) -> list[Any]:
+    # Every message of a long history passes here with every request.
+    try:
+        return list(map(attrgetter("role"), history))
+    except AttributeError:
+        return [field(message, "role") for message in history]
 
 
 def turn_hash(turn: Sequence[Any]) -> str:
