@@ -55,6 +55,11 @@ _NEGATION = re.compile(
     r"|(?<![特区分差级性识类个])别(?!人|的|墅|名|处)"
     r"|\b(?:not|no|never|without|cannot|nor|none|stop(?:ped|s)?)\b|n['’]t\b"
 )
+# Words that say how much or that one is speaking, not what.
+_FILLER = re.compile(
+    r"非常|特别|十分|超级|真的|其实|很|挺|也|都|了|啊|呀|哦|呢|吧"
+    r"|\b(?:the|a|an|really|very|quite|so|that|also|just)\b"
+)
 _WORD = re.compile(r"[a-z]+")
 
 _INSTRUCTION = re.compile(
@@ -165,9 +170,16 @@ def key_of(text: str) -> str:
 
 
 @lru_cache(maxsize=20_000)
+def _core(text: str) -> str:
+    """The key of a text without its filler words."""
+    plain = _FILLER.sub("", unicodedata.normalize("NFKC", text).casefold())
+    return _NOISE.sub("", plain)
+
+
+@lru_cache(maxsize=20_000)
 def _facts(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The numbers and the negations of a text, sorted."""
-    plain = unicodedata.normalize("NFKC", text).casefold()
+    plain = _FILLER.sub("", unicodedata.normalize("NFKC", text).casefold())
     numbers = sorted(_NUMBER.findall(plain))
     return tuple(numbers), tuple(sorted(_NEGATION.findall(plain)))
 
@@ -187,6 +199,8 @@ def says_the_same(new: str, old: str) -> bool:
     if not same_facts(new, old):
         return False
     if _contains(new, old) and len(b) >= MOSTLY * len(a):
+        return True
+    if _core(new) and _core(new) == _core(old):
         return True
     ratio = fuzz.ratio(a, b) / 100
     only_adds = Indel.distance(a, b) == abs(len(a) - len(b))

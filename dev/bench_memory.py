@@ -29,7 +29,8 @@ def main() -> None:
             keyword_scores(question, questions.memories)
         milliseconds = (time.perf_counter() - start) / len(questions.questions) * 1000
         print(
-            f"  {language}: {len(questions.questions)} questions, {len(questions.memories)} memories"
+            f"  {language}: {len(questions.questions)} questions,"
+            f" {len(questions.memories)} memories"
             f" | keywords {recall(questions, False):.1%}"
             f" | with test embeddings {recall(questions, True):.1%}"
             f" | small talk that recalls something {called}/{len(chatter)}"

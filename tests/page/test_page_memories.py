@@ -23,7 +23,7 @@ def test_memories_are_added_found_edited_reviewed_and_deleted(
     add(host, chat, "用户住在杭州", tags=["住址"])
     flagged = add(host, chat, INSTRUCTION)
     page.open(chat, "memories")
-    expect(page.find(".note")).to_contain_text("没有开启长期记忆")
+    expect(page.find(".note-info")).to_contain_text("没有开启长期记忆")
     adding = page.find("[data-add]")
     adding.locator("textarea").fill(HOSTILE)
     page.button("添加").click()

@@ -20,6 +20,8 @@ SAME = [
     ("用户喜欢喝咖啡", "用户很喜欢喝咖啡"),
     ("用户非常喜欢喝咖啡。", "用户喜欢喝咖啡"),
     ("The user likes coffee.", "user LIKES coffee"),
+    ("用户很喜欢喝咖啡", "用户非常喜欢喝咖啡"),
+    ("The user really likes tea", "A user likes tea very"),
     ("The user's favourite colour is blue", "The user's favorite color is blue"),
     ("用户喜欢喝黑咖啡", "用户喜欢喝黑咖啡，讨厌喝茶，每天早上跑步五公里，养了一只猫"),
     ("用户喜欢喝黑咖啡，也喝茶", "用户喜欢喝黑咖啡"),
