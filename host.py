@@ -48,6 +48,11 @@ except ImportError:
     # Without it the host's threshold is kept by the plugin's own estimate.
     EstimateTokenCounter = None
 try:
+    from astrbot.core.message.message_event_result import MessageChain
+except ImportError:
+    # Without it the plugin cannot speak first; answers to commands still work.
+    MessageChain = None
+try:
     from astrbot.core.config.default import VERSION
 except ImportError:
     VERSION = "unknown"
@@ -239,6 +244,10 @@ class Host:
             return self._described(self._context.get_provider_by_id(chosen))
         return await self.current_chat_provider(event.unified_msg_origin)
 
+    def chat_provider(self, provider_id: str) -> ChatProvider | None:
+        """A chat model by its id, or None."""
+        return self._described(self._context.get_provider_by_id(provider_id))
+
     def _described(self, provider: Any) -> ChatProvider | None:
         config = getattr(provider, "provider_config", None)
         if not isinstance(config, dict):
@@ -286,6 +295,27 @@ class Host:
         fresh, cached, output = counts
         return Usage(fresh + cached, cached, output)
 
+    async def persona(self, session_id: str, conversation_id: str) -> str:
+        """The prompt of the role that the assistant plays in a conversation, or nothing."""
+        manager = getattr(self._context, "persona_manager", None)
+        resolve = getattr(manager, "resolve_selected_persona", None)
+        if resolve is None:
+            return ""
+        try:
+            conversation = await self._context.conversation_manager.get_conversation(
+                session_id, conversation_id
+            )
+            found = await resolve(
+                umo=session_id,
+                conversation_persona_id=getattr(conversation, "persona_id", None),
+                platform_name=session_id.partition(":")[0],
+                provider_settings=self._context.get_config(session_id).get("provider_settings"),
+            )
+            return str((found[1] or {}).get("prompt") or "")
+        except Exception as error:  # noqa: BLE001  a summary without its role is still one
+            logger.debug("[context_manager] %s: no persona: %s", session_id, error)
+            return ""
+
     def _embedding_provider(self) -> Any:
         providers = self._context.get_all_embedding_providers()
         return providers[0] if providers else None
@@ -329,6 +359,16 @@ class Host:
             offered.add_tool(tool)
 
     # Sessions and people
+
+    async def send_text(self, session_id: str, text: str) -> bool:
+        """Says something in a chat unasked; False if its platform cannot."""
+        if MessageChain is None:
+            return False
+        try:
+            return bool(await self._context.send_message(session_id, MessageChain().message(text)))
+        except Exception as error:  # noqa: BLE001  platform adapters raise anything
+            logger.debug("[context_manager] %s: nothing sent: %s", session_id, error)
+            return False
 
     def session_of(self, event: Any) -> tuple[str, str, str]:
         """``(session_id, display_name, platform)`` of an event; the name may be empty."""

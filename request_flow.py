@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,7 @@ from .context_logic import (
     with_sections,
 )
 from .errors import StorageUnavailable
-from .host import Host
+from .host import ChatProvider, Host
 from .memory_request import Recaller
 from .request_log import RequestLog
 from .request_record import Measurements, head_of, record_of
@@ -85,6 +85,7 @@ class RequestState:
     failed: bool = False
     sections_sent: bool = False
     measured: Measurements | None = None
+    provider: ChatProvider | None = None
     recalled: TemporaryPart | None = None
 
     @property
@@ -101,9 +102,31 @@ class RequestState:
         return self.recalled.plain(restored) if self.recalled else restored
 
 
+@dataclass(frozen=True, slots=True)
+class SavedRequest:
+    """A request whose conversation is stored whole; sizes in tokens.
+
+    Attributes:
+        window_start: Messages of the conversation before the window.
+        used: What the request took, estimated or reported, whichever is more.
+        budget: What it might take.
+        provider: The model it was meant for, if that is known.
+    """
+
+    session_id: str
+    conversation_id: str
+    window_start: int
+    used: int
+    budget: int
+    provider: ChatProvider | None
+
+
 @dataclass(slots=True)
 class RequestFlow:
-    """Builds, restores and repairs the requests of one plugin instance."""
+    """Builds, restores and repairs the requests of one plugin instance.
+
+    ``after_save`` is called, and not waited for, once a request is stored whole.
+    """
 
     host: Host
     tokens: TokenCounter
@@ -117,6 +140,7 @@ class RequestFlow:
     reports: _Bounded = field(default_factory=_Bounded)
     counters: Counter[str] = field(default_factory=Counter)
     closed: bool = False
+    after_save: Callable[[SavedRequest], None] | None = None
     _sessions: _Bounded = field(default_factory=_Bounded)
     _windows: _Bounded = field(default_factory=_Bounded)
     _open_cuts: dict[str, list[RequestState]] = field(default_factory=dict)
@@ -248,7 +272,7 @@ class RequestFlow:
 
     async def _project(self, event: Any, state: RequestState, messages: list[Any]) -> Projection:
         session = await self._session(state.session_id)
-        provider = await self.host.request_provider(event)
+        provider = state.provider = await self.host.request_provider(event)
         state.measured.model = provider.model if provider else ""
         values = session or self.settings
         limits = Limits(
@@ -385,10 +409,57 @@ class RequestFlow:
                 cuts.remove(state)
             if not cuts:
                 self._open_cuts.pop(conversation_id, None)
+        self._tell_saved(state)
+
+    def _tell_saved(self, state: RequestState) -> None:
+        projection, usage = state.projection, state.measured.usage if state.measured else None
+        if self.after_save is None or self.closed or projection is None or state.request is None:
+            return
+        self.after_save(
+            SavedRequest(
+                state.session_id,
+                state.conversation_id or "",
+                projection.report.left_out_messages,
+                max(projection.report.estimated, usage.prompt_tokens if usage else 0),
+                projection.report.budget,
+                state.provider,
+            )
+        )
+
+    async def whole_history(self, session_id: str) -> tuple[str | None, list[dict[str, Any]]]:
+        """A session's current conversation as it will be once all cuts are repaired.
+
+        The host may have stored a cut copy that is not repaired yet; waiting for that
+        could take as long as the requests that are queued.
+
+        Returns:
+            Id and stored messages; ``(None, [])`` if there is no conversation.
+        """
+        while True:
+            conversation_id = await self.host.current_conversation_id(session_id)
+            cuts = list(self._open_cuts.get(conversation_id or "", []))
+            history = None
+            if conversation_id:
+                history = await self.host.load_conversation(session_id, conversation_id)
+            if history is None:
+                return None, []
+            # A cut that was opened or repaired meanwhile may have changed what was read.
+            if cuts == self._open_cuts.get(conversation_id, []):
+                break
+        for cut in cuts:
+            whole = self._mended(cut, history) if cut.open_cut else None
+            history = history if whole is None else whole
+        return conversation_id, history
 
     async def _repaired(self, state: RequestState) -> list[dict[str, Any]] | None:
         stored = await self.host.load_conversation(state.session_id, state.conversation_id)
-        normalised = self.host.normalised(stored or [])
+        return self._mended(state, stored or [])
+
+    def _mended(
+        self, state: RequestState, stored: list[dict[str, Any]]
+    ) -> list[dict[str, Any]] | None:
+        """The whole history if a stored one was saved from a cut; None otherwise."""
+        normalised = self.host.normalised(stored)
         if not normalised:
             return None
         sent, whole, loaded = _saved_forms(self.host, state)
