@@ -12,7 +12,7 @@ from astrbot_plugin_context_manager.tool_shelf import ToolShelf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from .memory_parts import Provider
+from .parts import Provider
 
 GROUP, PRIVATE = "qq:GroupMessage:1", "qq:FriendMessage:2"
 NAMES = ["memory_save", "memory_search", "memory_forget"]

@@ -12,7 +12,7 @@ from astrbot_plugin_context_manager.memory_recall import (
     unseen,
 )
 
-from .memory_parts import memory
+from .parts import memory
 
 MEMORIES = [
     memory(1, "用户对花生过敏"),

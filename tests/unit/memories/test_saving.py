@@ -11,7 +11,7 @@ from astrbot_plugin_context_manager.memory import Known, entry_of
 from astrbot_plugin_context_manager.settings import Settings
 from astrbot_plugin_context_manager.storage import Storage
 
-from .memory_parts import Provider
+from .parts import Provider
 
 GROUP, OTHER = "qq:GroupMessage:1", "qq:FriendMessage:2"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from astrbot_plugin_context_manager.embeddings import FIRST_PAUSE, Embedder
 
-from .memory_parts import Provider
+from .parts import Provider
 
 BAD_ANSWERS = [
     [],

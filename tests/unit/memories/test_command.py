@@ -9,8 +9,8 @@ from astrbot_plugin_context_manager.settings import Settings
 from astrbot_plugin_context_manager.storage import Storage
 from astrbot_plugin_context_manager.texts import Texts
 
-from .memory_parts import Provider
-from .test_memory_tools import GROUP, PRIVATE, Event
+from .parts import Provider
+from .test_tools import GROUP, PRIVATE, Event
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from astrbot.core.agent.message import ImageURLPart, Message, TextPart
 from astrbot_plugin_context_manager.temporary_part import TemporaryPart
 
-from .messages import user
+from ..messages import user
 
 PICTURE = ImageURLPart(image_url=ImageURLPart.ImageURL(url="data:image/png;base64,AA"))
 
