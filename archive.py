@@ -48,12 +48,19 @@ class HostConversation:
 
 
 @dataclass(frozen=True, slots=True)
+class ConversationState:
+    """How the host held a conversation when it was last taken over."""
+
+    conversation_id: str
+    in_host: bool
+    host_updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class ArchivedConversation:
     """What the archive knows of a conversation; times in unix seconds.
 
     Attributes:
-        host_updated_at: The host's own time of its last change when it was taken over.
-        forgotten: Messages at its start that the user deleted from the archive.
         messages: Rows, those that left the host included.
     """
 
@@ -63,8 +70,6 @@ class ArchivedConversation:
     first_at: int
     last_at: int
     in_host: bool
-    host_updated_at: float
-    forgotten: int
     messages: int
 
 
@@ -154,18 +159,28 @@ class Archive:
                         values,
                     )
 
+    async def states(self, session_id: str) -> list[ConversationState]:
+        """What was last taken over of each conversation of a session."""
+        async with self._database.reading() as db:
+            rows = await db.execute_fetchall(
+                "SELECT conversation_id, in_host, host_updated_at FROM archived_conversations"
+                " WHERE session_id = ?",
+                (session_id,),
+            )
+        return [ConversationState(key, bool(in_host), state) for key, in_host, state in rows]
+
     async def conversations(self, session_id: str) -> list[ArchivedConversation]:
         """The conversations of a session, newest first."""
         async with self._database.reading() as db:
             rows = await db.execute_fetchall(
                 "SELECT c.conversation_id, c.session_id, c.title, c.first_at, c.last_at,"
-                " c.in_host, c.host_updated_at, c.forgotten, (SELECT count(*) FROM"
-                " archived_messages m WHERE m.conversation_id = c.conversation_id)"
-                " FROM archived_conversations c WHERE c.session_id = ?"
+                " c.in_host, (SELECT count(*) FROM archived_messages m"
+                " WHERE m.conversation_id = c.conversation_id) AS messages"
+                " FROM archived_conversations c WHERE c.session_id = ? AND messages > 0"
                 " ORDER BY c.last_at DESC, c.rowid DESC",
                 (session_id,),
             )
-        return [ArchivedConversation(*row[:5], bool(row[5]), *row[6:]) for row in rows]
+        return [ArchivedConversation(*row[:5], bool(row[5]), row[6]) for row in rows]
 
     async def delete_session(self, session_id: str, held: Sequence[tuple[str, int]]) -> int:
         """Deletes a session's archive for good: rows, index and the pages they were on.

@@ -5,6 +5,7 @@
     ├── UnknownSession          no such session
     ├── StaleRevision           somebody else changed the session meanwhile
     ├── InvalidChange           a value that may not be stored
+    ├── JournalDamaged          a history that the journal cannot give back
     └── CompressionRefused      a summary that was not made, with the reason
 
 ``str(error)`` is fit to be shown to a user.
@@ -47,6 +48,10 @@ class InvalidChange(ContextManagerError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
+
+
+class JournalDamaged(ContextManagerError):
+    """The journal does not hold the history it should."""
 
 
 class CompressionRefused(ContextManagerError):

@@ -6,6 +6,7 @@ Every hook lets the chat go on whatever happens; after the start of
 """
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections.abc import Awaitable
@@ -15,9 +16,13 @@ from astrbot.api import logger
 from astrbot.api.event import AstrMessageEvent, filter
 from astrbot.api.star import Context, Star, StarTools
 
+from .archive import Archive
+from .archiving import Archivist
 from .compression import Compressor
 from .errors import StorageUnavailable
 from .host import Host
+from .journal import Journal
+from .recovery import recover
 from .request_flow import RequestFlow
 from .request_log import RequestLog
 from .settings import Settings
@@ -47,10 +52,12 @@ class ContextManagerPlugin(Star):
         self.storage: Storage | None = None
         self.compressor: Compressor | None = None
         self.flow: RequestFlow | None = None
+        self.archivist: Archivist | None = None
         self.closed = False
         self.version = VERSION
         self._ready = asyncio.Event()
         self._loading: asyncio.Task[None] | None = None
+        self._recovering: asyncio.Task[int] | None = None
         register_routes(context, self)
 
     async def initialize(self) -> None:
@@ -65,17 +72,33 @@ class ContextManagerPlugin(Star):
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
         if self.storage is not None:
             self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
+            await self._keep_everything(self.storage)
         self._ready.set()
         for warning in self.host.settings_warnings():
             logger.warning("[context_manager] %s", warning["message"])
+
+    async def _keep_everything(self, storage: Storage) -> None:
+        """Opens journal and archive; what a crash left short is repaired in the background."""
+        journal = Journal(storage.database, time.time)
+        with contextlib.suppress(StorageUnavailable):
+            await journal.load()
+        self.flow.journal = journal
+        self.flow.archivist = self.archivist = Archivist(
+            Archive(storage.database), self.host, storage, journal, self.flow.is_cut
+        )
+        self._recovering = asyncio.create_task(recover(self.host, journal))
 
     async def terminate(self) -> None:
         """Stops everything; requests that run stay cut and are repaired after their save."""
         self.closed = True
         if self.flow is not None:
             self.flow.closed = True
-        if self._loading is not None:
-            await asyncio.gather(self._loading, return_exceptions=True)
+        if self._recovering is not None:
+            self._recovering.cancel()
+        started = [task for task in (self._loading, self._recovering) if task is not None]
+        await asyncio.gather(*started, return_exceptions=True)
+        if self.archivist is not None:
+            await self.archivist.close()
         if self.compressor is not None:
             await self.compressor.close()
         if self.flow is not None and self.flow.log is not None:
