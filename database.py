@@ -7,7 +7,8 @@ Invariants:
   cancelled one leaves nothing half-written.
 * Every SQLite error leaves as ``StorageUnavailable``; the first of a row of
   failures is logged, and so is the recovery.
-* A connection that was lost while in use is opened again by the next caller.
+* A connection that was lost while in use, or could not be opened, is opened by the
+  next caller.
 * A file that is no usable database of ours is moved aside, never deleted; one that
   is only locked, read-only or out of reach stays where it is.
 """
@@ -50,12 +51,12 @@ def _code(error: BaseException) -> int:
 class Database:
     """An open database; use ``Database.open``."""
 
-    def __init__(self, path: Path, connection: aiosqlite.Connection) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.closed = False
         # A read-only disk still reads: the two kinds fail and recover apart.
         self._problems: dict[str, str] = {}
-        self._connection: aiosqlite.Connection | None = connection
+        self._connection: aiosqlite.Connection | None = None
         self._lock = asyncio.Lock()
         self._damaged = False
 
@@ -63,13 +64,16 @@ class Database:
     async def open(cls, path: Path) -> "Database":
         """Opens or creates the file and brings it to the newest schema.
 
-        Raises:
-            StorageUnavailable: Not even a new database can be opened there.
+        Where not even a new database can be opened, that is logged, every use fails
+        with ``StorageUnavailable``, and each tries again.
         """
+        database = cls(path)
         try:
-            return cls(path, await _open_or_replace(path))
+            database._connection = await _open_or_replace(path)
         except (OSError, sqlite3.Error) as error:
-            raise StorageUnavailable(f"{path}: {error}") from error
+            logger.warning("[context_manager] database not available, chats go on: %s", error)
+            database._problems["open"] = str(error)
+        return database
 
     async def close(self) -> None:
         """Closes the connection; what runs on it ends first."""
@@ -135,15 +139,15 @@ class Database:
             self._damaged |= _code(error) in _DAMAGED
             if _code(error) in _LOST:
                 await self._drop()
-            if operation not in self._problems:
+            if not self._problems.keys() & {operation, "open"}:
                 logger.warning(
                     "[context_manager] database: no %s, chats go on: %s", operation, error
                 )
-            self._problems[operation] = str(error)
+                self._problems[operation] = str(error)
             raise StorageUnavailable(
                 f"The plugin's database cannot be used now: {error}"
             ) from error
-        if self._problems.pop(operation, None) is not None:
+        if [key for key in (operation, "open") if self._problems.pop(key, None)]:
             logger.info("[context_manager] database usable again (%s)", operation)
 
     async def _connected(self) -> aiosqlite.Connection:

@@ -3,6 +3,7 @@
     ContextManagerError
     ├── StorageUnavailable      the database cannot be read or written now
     ├── UnknownSession          no such session
+    ├── UnknownConversation     no such conversation in the session's archive
     ├── StaleRevision           somebody else changed the session meanwhile
     ├── InvalidChange           a value that may not be stored
     ├── JournalDamaged          a history that the journal cannot give back
@@ -24,6 +25,10 @@ class StorageUnavailable(ContextManagerError):
 
 class UnknownSession(ContextManagerError):
     """No session has the given id."""
+
+
+class UnknownConversation(ContextManagerError):
+    """The session's archive holds no messages of such a conversation."""
 
 
 class StaleRevision(ContextManagerError):

@@ -17,12 +17,15 @@ from astrbot.api.event import AstrMessageEvent, filter
 from astrbot.api.star import Context, Star, StarTools
 
 from .archive import Archive
+from .archive_reader import ArchiveReader
 from .archiving import Archivist
+from .commands_history import ConversationCommands
 from .compression import Compressor
 from .errors import StorageUnavailable
+from .history import History
 from .host import Host
 from .journal import Journal
-from .recovery import recover
+from .recovery import repair_left_behind
 from .request_flow import RequestFlow
 from .request_log import RequestLog
 from .settings import Settings
@@ -53,6 +56,8 @@ class ContextManagerPlugin(Star):
         self.compressor: Compressor | None = None
         self.flow: RequestFlow | None = None
         self.archivist: Archivist | None = None
+        self.history: History | None = None
+        self.conversations: ConversationCommands | None = None
         self.closed = False
         self.version = VERSION
         self._ready = asyncio.Event()
@@ -63,16 +68,12 @@ class ContextManagerPlugin(Star):
     async def initialize(self) -> None:
         """Opens the database and starts loading the token vocabulary."""
         path = StarTools.get_data_dir(PLUGIN_NAME) / DATABASE_NAME
-        try:
-            self.storage = await Storage.open(path, self.settings)
-        except StorageUnavailable as error:
-            logger.warning("[context_manager] database not available, chats go on: %s", error)
+        self.storage = await Storage.open(path, self.settings)
         self._loading = asyncio.create_task(self.tokens.load())
-        log = RequestLog(self.storage.database) if self.storage is not None else None
+        log = RequestLog(self.storage.database)
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
-        if self.storage is not None:
-            self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
-            await self._keep_everything(self.storage)
+        self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
+        await self._keep_everything(self.storage)
         self._ready.set()
         for warning in self.host.settings_warnings():
             logger.warning("[context_manager] %s", warning["message"])
@@ -86,7 +87,9 @@ class ContextManagerPlugin(Star):
         self.flow.archivist = self.archivist = Archivist(
             Archive(storage.database), self.host, storage, journal, self.flow.is_cut
         )
-        self._recovering = asyncio.create_task(recover(self.host, journal))
+        self.history = History(ArchiveReader(storage.database), self.archivist, self.host)
+        self.conversations = ConversationCommands(self.history, self.texts)
+        self._recovering = asyncio.create_task(repair_left_behind(self.host, journal))
 
     async def terminate(self) -> None:
         """Stops everything; requests that run stay cut and are repaired after their save."""
@@ -165,6 +168,28 @@ class ContextManagerPlugin(Star):
             yield event.plain_result(self.texts.get("compress_started"))
         await job.wait()
         yield event.plain_result(job.message)
+
+    @filter.command("历史会话", alias={"conversations"})
+    async def list_conversations(self, event: AstrMessageEvent):
+        """列出本会话以前的对话"""
+        yield event.plain_result(await self._answer(event, lambda c: c.list(event)))
+
+    @filter.command("恢复会话", alias={"resume_conversation"})
+    async def resume_conversation(self, event: AstrMessageEvent):
+        """把本会话以前的一个对话恢复为当前对话，后面写它在 /历史会话 里的序号"""
+        if not await self._may_use(event):
+            yield event.plain_result(self.texts.get("not_allowed"))
+            return
+        yield event.plain_result(await self._answer(event, lambda c: c.resume(event)))
+
+    async def _answer(self, event: AstrMessageEvent, work: Any) -> str:
+        """What a command on the archive answers."""
+        if not await self._active() or self.conversations is None:
+            return self.texts.get("storage_unavailable")
+        try:
+            return await work(self.conversations)
+        except StorageUnavailable:
+            return self.texts.get("storage_unavailable")
 
     async def _may_use(self, event: AstrMessageEvent) -> bool:
         return self.settings.commands_open_to_everyone or await self.host.is_operator(event)

@@ -14,7 +14,7 @@ from .journal import History, Journal, OpenRequest
 logger = logging.getLogger("astrbot")
 
 
-async def recover(host: Host, journal: Journal) -> int:
+async def repair_left_behind(host: Host, journal: Journal) -> int:
     """Checks every conversation with a request that was left behind.
 
     Returns:
@@ -25,7 +25,7 @@ async def recover(host: Host, journal: Journal) -> int:
         session_id = requests[0].session_id
         try:
             async with host.session_lock(session_id):
-                repaired += await _recover(host, journal, conversation_id, requests)
+                repaired += await _repair_conversation(host, journal, conversation_id, requests)
         except StorageUnavailable:
             # The rows stay; the next start checks them.
             continue
@@ -35,7 +35,7 @@ async def recover(host: Host, journal: Journal) -> int:
     return repaired
 
 
-async def _recover(
+async def _repair_conversation(
     host: Host, journal: Journal, conversation_id: str, requests: list[OpenRequest]
 ) -> bool:
     session_id = requests[0].session_id
