@@ -21,6 +21,7 @@ from typing import Any
 
 import aiosqlite
 
+from . import search_index
 from .archive_rows import (
     ArchivedMessage,
     Insertion,
@@ -37,9 +38,6 @@ from .watermark import without_checkpoints
 # Rows a step: a request that waits for the database waits for one step at most.
 STEP = 200
 _TITLE_LENGTH, _OPENING_LENGTH = 200, 60
-
-# What the search index needs of a row: id, session, sender, text.
-IndexedRow = tuple[int, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +180,14 @@ class Archive:
                     " VALUES (?, ?, ?)",
                     [(key, session_id, messages) for key, messages in held if messages],
                 )
+            await search_index.compact(self._database)
             await self._database.wipe_free_pages()
         return deleted
 
     async def _delete_step(self, session_id: str) -> int:
         async with self._database.writing() as db:
             rows = await _indexed_rows(db, session_id, STEP)
+            await search_index.remove(db, rows)
             await db.executemany(
                 "DELETE FROM archived_messages WHERE id = ?", [(row[0],) for row in rows]
             )
@@ -297,6 +297,9 @@ async def _add(
             for number, row in enumerate(rows)
         ],
     )
+    await search_index.add(
+        db, [(first_id + n, session_id, row.sender, row.text) for n, row in enumerate(rows)]
+    )
     times = [row.time for row in rows]
     await db.execute(
         "UPDATE archived_conversations SET last_at = max(last_at, ?),"
@@ -323,7 +326,9 @@ async def _room(
     return next(iter(rows))[0]
 
 
-async def _indexed_rows(db: aiosqlite.Connection, session_id: str, limit: int) -> list[IndexedRow]:
+async def _indexed_rows(
+    db: aiosqlite.Connection, session_id: str, limit: int
+) -> list[search_index.IndexedRow]:
     """The first rows of a session, as the search index knows them."""
     rows = await db.execute_fetchall(
         "SELECT id, session_id, sender, text FROM archived_messages WHERE session_id = ?"

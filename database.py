@@ -18,7 +18,7 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiosqlite
@@ -30,6 +30,10 @@ logger = logging.getLogger("astrbot")
 
 # How long a request may wait for another process that holds the database.
 _BUSY_SECONDS = 2
+# How long a search may take, and how many may run at a time.
+_SEARCH_SECONDS = 10
+_SEARCHES = 2
+_SEARCH_MAPPED_BYTES = 1 << 30
 _INCREMENTAL = 2
 # Free pages given back at once; a few milliseconds.
 _WIPED_PAGES = 500
@@ -58,6 +62,7 @@ class Database:
         self._problems: dict[str, str] = {}
         self._connection: aiosqlite.Connection | None = None
         self._lock = asyncio.Lock()
+        self._searches = asyncio.Semaphore(_SEARCHES)
         self._damaged = False
 
     @classmethod
@@ -107,6 +112,23 @@ class Database:
                     await connection.rollback()
                 raise
 
+    async def searching[T](self, read: Callable[[sqlite3.Connection], T]) -> T:
+        """Reads in a thread, on a read-only connection of its own that nobody waits for.
+
+        Raises:
+            StorageUnavailable: The file cannot be read, or it took too long.
+        """
+        if self.closed:
+            raise StorageUnavailable("The plugin's database is closed.")
+        try:
+            async with self._searches:
+                result = await asyncio.to_thread(_read_apart, self.path, read)
+        except sqlite3.Error as error:
+            self._note_failure("search", error)
+            raise StorageUnavailable(f"The search failed: {error}") from error
+        self._note_success("search")
+        return result
+
     async def wipe_free_pages(self) -> None:
         """Gives the pages of deleted rows back, so that the files no longer hold their text.
 
@@ -139,15 +161,19 @@ class Database:
             self._damaged |= _code(error) in _DAMAGED
             if _code(error) in _LOST:
                 await self._drop()
-            if not self._problems.keys() & {operation, "open"}:
-                logger.warning(
-                    "[context_manager] database: no %s, chats go on: %s", operation, error
-                )
-                self._problems[operation] = str(error)
+            self._note_failure(operation, error)
             raise StorageUnavailable(
                 f"The plugin's database cannot be used now: {error}"
             ) from error
-        if [key for key in (operation, "open") if self._problems.pop(key, None)]:
+        self._note_success(operation, "open")
+
+    def _note_failure(self, operation: str, error: Exception) -> None:
+        if not self._problems.keys() & {operation, "open"}:
+            logger.warning("[context_manager] database: no %s, chats go on: %s", operation, error)
+            self._problems[operation] = str(error)
+
+    def _note_success(self, operation: str, *more: str) -> None:
+        if [key for key in (operation, *more) if self._problems.pop(key, None)]:
             logger.info("[context_manager] database usable again (%s)", operation)
 
     async def _connected(self) -> aiosqlite.Connection:
@@ -199,6 +225,20 @@ async def _connect(path: Path, check: bool = False) -> aiosqlite.Connection:
         await connection.close()
         raise
     return connection
+
+
+def _read_apart[T](path: Path, read: Callable[[sqlite3.Connection], T]) -> T:
+    """Reads on a connection of its own; a read that takes too long is interrupted."""
+    end = time.monotonic() + _SEARCH_SECONDS
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS
+    )
+    try:
+        connection.execute(f"PRAGMA mmap_size = {_SEARCH_MAPPED_BYTES}")
+        connection.set_progress_handler(lambda: time.monotonic() > end, 2000)
+        return read(connection)
+    finally:
+        connection.close()
 
 
 async def _check(connection: aiosqlite.Connection) -> None:

@@ -146,6 +146,18 @@ MIGRATIONS = [
         sent_fingerprint TEXT NOT NULL
     );
     """,
+    # 6: the full-text index of the archive. `message_index_state` names the version of
+    # its terms, and the ids from `done` to `until` that are still to be indexed.
+    """
+    CREATE VIRTUAL TABLE message_index USING fts5(
+        terms, content='', columnsize=0, detail=none, tokenize='ascii'
+    );
+    CREATE TABLE message_index_state (
+        version TEXT NOT NULL,
+        done INTEGER NOT NULL,
+        until INTEGER NOT NULL
+    );
+    """,
 ]
 
 
