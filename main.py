@@ -172,7 +172,7 @@ class ContextManagerPlugin(Star):
     @filter.command("历史会话", alias={"conversations"})
     async def list_conversations(self, event: AstrMessageEvent):
         """列出本会话以前的对话"""
-        yield event.plain_result(await self._answer(event, lambda c: c.list(event)))
+        yield event.plain_result(await self._answer(event, lambda c: c.show(event)))
 
     @filter.command("恢复会话", alias={"resume_conversation"})
     async def resume_conversation(self, event: AstrMessageEvent):
