@@ -46,10 +46,10 @@ except ImportError:
     EstimateTokenCounter = None
 try:
     from astrbot.core.db.po import ConversationV2
-    from sqlalchemy import select
+    from sqlalchemy import Text, select, type_coerce
 except ImportError:
     # Without it conversations are listed with everything that was said in them.
-    ConversationV2 = select = None
+    ConversationV2 = Text = select = type_coerce = None
 try:
     from astrbot.core.config.default import VERSION
 except ImportError:
@@ -189,15 +189,29 @@ class Host:
         self, session_id: str, conversation_id: str
     ) -> list[dict[str, Any]] | None:
         """Stored messages of one conversation; None if it does not exist."""
-        manager = self._context.conversation_manager
-        conversation = await manager.get_conversation(session_id, conversation_id)
-        if conversation is None:
+        if (get_db := self._host_database()) is not None:
+            # As text: the host's own way parses and writes it anew on the event loop.
+            query = select(type_coerce(ConversationV2.content, Text)).where(
+                ConversationV2.conversation_id == conversation_id
+            )
+            async with get_db() as db:
+                found = (await db.execute(query)).first()
+            history = found[0] or "[]" if found else None
+        else:
+            manager = self._context.conversation_manager
+            conversation = await manager.get_conversation(session_id, conversation_id)
+            history = conversation.history or "[]" if conversation else None
+        if history is None:
             return None
-        history = conversation.history
         if isinstance(history, str):
             # Long chats are megabytes of JSON: not on the event loop.
-            history = await asyncio.to_thread(json.loads, history or "[]")
+            history = await asyncio.to_thread(json.loads, history)
         return [m for m in history or [] if isinstance(m, dict)]
+
+    def _host_database(self) -> Any:
+        """What opens a session of the host's database; None if it is not as expected."""
+        manager = self._context.conversation_manager
+        return getattr(getattr(manager, "db", None), "get_db", None) if ConversationV2 else None
 
     async def save_conversation(
         self,
@@ -212,9 +226,8 @@ class Host:
 
     async def list_conversations(self, session_id: str) -> list[HostConversation]:
         """The conversations of a session, without what was said in them."""
-        manager = self._context.conversation_manager
-        get_db = getattr(getattr(manager, "db", None), "get_db", None)
-        if get_db is None or ConversationV2 is None:
+        if (get_db := self._host_database()) is None:
+            manager = self._context.conversation_manager
             return [
                 HostConversation(c.cid, session_id, c.title or "", c.created_at, c.updated_at)
                 for c in await manager.get_conversations(unified_msg_origin=session_id)
