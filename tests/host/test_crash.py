@@ -26,7 +26,9 @@ LATEST_SECONDS = 0.5
 HISTORY = mixed_history(20, 900)
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(
+    params=[pytest.param(v, marks=pytest.mark.xdist_group(f"{v}-crash")) for v in VERSIONS]
+)
 def mortal(request: pytest.FixtureRequest, model: ScriptedModel) -> Iterator[HostProcess]:
     """A host of its own that a test may kill."""
     config = HostConfig(version=request.param, plugin_config={"recent_context_token_budget": 4000})
@@ -52,10 +54,20 @@ def _die_with_a_short_list(host: HostProcess, channel: str = "private") -> Sessi
     gate.release()
     wait_until(lambda: len(chat.stored) < len(HISTORY), "a short list in the host")
     host.kill()
+    _forget_runs(chat)
     return chat
 
 
-@pytest.mark.parametrize("channel", ["private", "web_plain"])
+def _forget_runs(chat: Session) -> None:
+    """The answers that the WebUI waited for came to an end with the host."""
+    for run in chat._runs:
+        run.thread.join(10)
+    chat._runs.clear()
+
+
+@pytest.mark.parametrize(
+    "channel", ["private", pytest.param("web_plain", marks=pytest.mark.full)]
+)
 def test_a_short_list_is_repaired_at_the_next_start(mortal: HostProcess, channel: str) -> None:
     chat = _die_with_a_short_list(mortal, channel)
     mortal.start()
@@ -70,6 +82,7 @@ def test_a_short_list_is_repaired_at_the_next_start(mortal: HostProcess, channel
     assert_archive_agrees(mortal, chat.origin)
 
 
+@pytest.mark.full
 def test_a_message_that_comes_before_the_repair_sends_and_saves_the_whole(
     mortal: HostProcess,
 ) -> None:
@@ -82,6 +95,7 @@ def test_a_message_that_comes_before_the_repair_sends_and_saves_the_whole(
     assert len(users) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("change", ["edit", "reset", "delete"])
 def test_what_the_user_changed_after_a_crash_stays(mortal: HostProcess, change: str) -> None:
     chat = _die_with_a_short_list(mortal)
@@ -99,6 +113,7 @@ def test_what_the_user_changed_after_a_crash_stays(mortal: HostProcess, change: 
     assert chat.stored == {"edit": short, "reset": [], "delete": []}[change]
 
 
+@pytest.mark.full
 def test_a_corrupt_journal_leaves_the_chat_as_it_is_and_says_so(mortal: HostProcess) -> None:
     chat = _die_with_a_short_list(mortal)
     short = chat.stored
@@ -143,9 +158,7 @@ class Crowd:
         time.sleep(self.random.uniform(0, LATEST_SECONDS))
         self.host.kill()
         for chat in running:
-            for run in chat._runs:
-                run.thread.join(10)
-            chat._runs.clear()
+            _forget_runs(chat)
         left = rows(self.host, "SELECT count(*) AS n FROM journal_requests")[0]["n"]
         self.outcomes["requests running at the kill"] += left
         short = [c for c in self.chats if len(c.stored) < len(self.known[c.origin])]
@@ -193,6 +206,7 @@ def test_everything_stored_is_there_once_after_kills_at_random_moments(
 # What the journal costs
 
 
+@pytest.mark.full
 def test_a_request_writes_little_while_its_history_is_held_already(mortal: HostProcess) -> None:
     chat = Session(mortal)
     chat.seed(mixed_history(400, 900))
