@@ -65,9 +65,7 @@ def _forget_runs(chat: Session) -> None:
     chat._runs.clear()
 
 
-@pytest.mark.parametrize(
-    "channel", ["private", pytest.param("web_plain", marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("channel", ["private", pytest.param("web_plain", marks=pytest.mark.full)])
 def test_a_short_list_is_repaired_at_the_next_start(mortal: HostProcess, channel: str) -> None:
     chat = _die_with_a_short_list(mortal, channel)
     mortal.start()
