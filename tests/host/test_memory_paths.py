@@ -38,9 +38,7 @@ def test_what_is_stored_is_the_same_with_and_without_a_recall(
 ) -> None:
     # A short history is sent whole, a long one is cut: both are repaired.
     for turns in (2, 20):
-        chats = [
-            chat_of(hosts, version, path, memory, turns) for memory in (MEMORY, "plays chess")
-        ]
+        chats = [chat_of(hosts, version, path, memory, turns) for memory in (MEMORY, "plays chess")]
         before = len(hosts.model.requests())
         for chat in chats:
             walk(chat, path, "lookup", with_plugin=True)
