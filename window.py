@@ -142,6 +142,10 @@ class Window:
         """What is sent of a turn."""
         return self._lightened(turn)[0]
 
+    def tokens(self, turn: int) -> int:
+        """Size of what is sent of a turn."""
+        return self._lightened(turn)[1].tokens
+
     def start_of(self, turn: int) -> int:
         """Messages before a turn."""
         return self._starts[turn] if turn < len(self) else len(self.history)
@@ -224,7 +228,7 @@ class Window:
         first = bisect_left([end for _, end in self.turns], self._covered + 1)
         used = 0
         while first > 0:
-            used += self._lightened(first - 1)[1].tokens
+            used += self.tokens(first - 1)
             if used > self.limits.tail_tokens:
                 break
             first -= 1
