@@ -1,8 +1,8 @@
 """Versions come back whole, and requests are recorded without touching a reply."""
 
 import asyncio
-from datetime import date
 import sqlite3
+from datetime import date
 
 import pytest
 from astrbot_plugin_context_manager.context_logic import Projection, Report
