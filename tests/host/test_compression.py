@@ -265,6 +265,34 @@ def test_a_failure_moves_nothing_and_starts_a_pause_that_survives_a_restart(
         own.close()
 
 
+def test_a_summary_is_never_made_of_a_cut_copy_that_is_not_repaired_yet(
+    host: HostProcess,
+) -> None:
+    mark = new_mark()
+    chat = Session(host, "group", recent_context_token_budget=4000)
+    history = marked(mark, 20, 1000)
+    chat.seed(history)
+    names = new_mark(), new_mark()
+    first, second = map(host.model.gate, names)
+    chat.start(f"#tool:answer_user*1 #gate:{names[0]}")
+    first.wait_entered()
+    chat.start(f"waiting #gate:{names[1]}", sender=1)
+    host.web.wait_at_lock(chat.origin, 2)
+    first.release()
+    second.wait_entered()
+    stored = len(chat.stored)
+    job = compressed(chat)
+    second.release()
+    chat.finish()
+    if host.config.version != "4.26.7":
+        # Otherwise the host stored the whole history at once and nothing was at stake.
+        assert stored < len(history)
+    assert job["state"] == "done" and job["covered"] >= len(history), job
+    [prompt] = summaries(chat, f"<{mark}-0>")
+    assert f"<{mark}-39>" in prompt
+    assert chat.row()["coverage"]["out_of_date"] is False
+
+
 @pytest.mark.full
 def test_a_host_killed_in_the_middle_of_a_job_keeps_the_old_summary(
     hosts: HostPool, script: Callable, host: HostProcess
