@@ -135,7 +135,7 @@ def test_eight_early_facts_survive_six_merges_over_48_turns(
             for m in ({"role": "user", "content": f}, {"role": "assistant", "content": mark})
         ]
     )
-    options = {"auto_compress": True, "auto_compress_min_messages": 14, "window_keep_ratio": 1.0}
+    options = {"auto_compress": True, "auto_compress_min_messages": 12, "window_keep_ratio": 1.0}
     assert chat.change(**options)[0] == 200
     for number in range(48):
         chat.say(f"{mark} filler {number}: " + "the train left on time; " * 12)
@@ -241,6 +241,7 @@ def _assert_nothing_is_lost(chat: Session) -> None:
     assert zones["total"] == chat.row()["coverage"]["total"]
 
 
+@pytest.mark.full
 def test_a_failure_moves_nothing_and_starts_a_pause_that_survives_a_restart(
     hosts: HostPool, script: Callable, host: HostProcess
 ) -> None:
