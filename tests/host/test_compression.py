@@ -128,13 +128,9 @@ def test_eight_early_facts_survive_six_merges_over_48_turns(
 ) -> None:
     chat, mark = Session(host, recent_context_token_budget=4000), new_mark()
     script(mark, keeping_facts)
-    chat.seed(
-        [
-            m
-            for f in FACTS
-            for m in ({"role": "user", "content": f}, {"role": "assistant", "content": mark})
-        ]
-    )
+    pairs = [f"{first}; {second}" for first, second in zip(FACTS[::2], FACTS[1::2], strict=True)]
+    answer = {"role": "assistant", "content": mark}
+    chat.seed([m for text in pairs for m in ({"role": "user", "content": text}, answer)])
     options = {"auto_compress": True, "auto_compress_min_messages": 12, "window_keep_ratio": 1.0}
     assert chat.change(**options)[0] == 200
     for number in range(48):
