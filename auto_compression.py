@@ -21,7 +21,7 @@ from .compression_job import Job
 from .compression_log import Pause
 from .errors import StorageUnavailable
 from .message_text import light_turn
-from .request_flow import SavedRequest
+from .request_state import SavedRequest
 from .storage import Session, Storage
 from .texts import Texts
 from .tokens import TokenCounter

@@ -10,10 +10,13 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+from .archive import HostConversation
 from .context_logic import Cost, Draft
+from .host_types import ChatProvider, LLMAnswer
+from .host_warnings import context_settings, warning
 from .message_text import field, media_kind, part_text, parts_of
 from .request_log import Usage
 from .tokens import TokenCounter
@@ -48,6 +51,12 @@ except ImportError:
     # Without it the host's threshold is kept by the plugin's own estimate.
     EstimateTokenCounter = None
 try:
+    from astrbot.core.db.po import ConversationV2
+    from sqlalchemy import Text, select, type_coerce
+except ImportError:
+    # Without it conversations are listed with everything that was said in them.
+    ConversationV2 = Text = select = type_coerce = None
+try:
     from astrbot.core.message.message_event_result import MessageChain
 except ImportError:
     # Without it the plugin cannot speak first; answers to commands still work.
@@ -61,33 +70,6 @@ except ImportError:
 HOST_THRESHOLD = 0.82
 GROUP_LOOKUP_SECONDS = 3
 _ESTIMATE_CACHE = 50_000
-
-
-@dataclass(frozen=True, slots=True)
-class ChatProvider:
-    """The chat model of a session.
-
-    Attributes:
-        provider_id: The host's id of the provider.
-        model: Model name.
-        max_context_tokens: The model's window, 0 if the host does not know it.
-    """
-
-    provider_id: str
-    model: str
-    max_context_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class LLMAnswer:
-    """What a model answered to a call of the plugin's own."""
-
-    text: str
-    role: str
-    reasoning: str
-    input_tokens: int | None
-    output_tokens: int | None
-    finish: str | None
 
 
 class Host:
@@ -146,6 +128,10 @@ class Host:
 
     def saved_form(self, messages: Sequence[Any]) -> list[dict[str, Any]]:
         """What the host stores for a list of messages."""
+        return dump_messages_with_checkpoints(self.saved_messages(messages))
+
+    def saved_messages(self, messages: Sequence[Any]) -> list[Any]:
+        """The messages of a list that the host stores."""
         kept, system_seen = [], False
         for message in messages:
             if message.role == "system" and not system_seen:
@@ -154,7 +140,7 @@ class Host:
             if message.role in ("user", "assistant") and message._no_save:
                 continue
             kept.append(message)
-        return dump_messages_with_checkpoints(kept)
+        return kept
 
     def normalised(self, history: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
         """A stored history as the host would store it again; None if it cannot load it."""
@@ -195,15 +181,29 @@ class Host:
         self, session_id: str, conversation_id: str
     ) -> list[dict[str, Any]] | None:
         """Stored messages of one conversation; None if it does not exist."""
-        manager = self._context.conversation_manager
-        conversation = await manager.get_conversation(session_id, conversation_id)
-        if conversation is None:
+        if (get_db := self._host_database()) is not None:
+            # As text: the host's own way parses and writes it anew on the event loop.
+            query = select(type_coerce(ConversationV2.content, Text)).where(
+                ConversationV2.conversation_id == conversation_id
+            )
+            async with get_db() as db:
+                found = (await db.execute(query)).first()
+            history = found[0] or "[]" if found else None
+        else:
+            manager = self._context.conversation_manager
+            conversation = await manager.get_conversation(session_id, conversation_id)
+            history = conversation.history or "[]" if conversation else None
+        if history is None:
             return None
-        history = conversation.history
         if isinstance(history, str):
             # Long chats are megabytes of JSON: not on the event loop.
-            history = await asyncio.to_thread(json.loads, history or "[]")
+            history = await asyncio.to_thread(json.loads, history)
         return [m for m in history or [] if isinstance(m, dict)]
+
+    def _host_database(self) -> Any:
+        """What opens a session of the host's database; None if it is not as expected."""
+        manager = self._context.conversation_manager
+        return getattr(getattr(manager, "db", None), "get_db", None) if ConversationV2 else None
 
     async def save_conversation(
         self,
@@ -215,6 +215,37 @@ class Host:
         await self._context.conversation_manager.update_conversation(
             session_id, conversation_id, history=history, token_usage=0
         )
+
+    async def list_conversations(self, session_id: str) -> list[HostConversation]:
+        """The conversations of a session, without what was said in them."""
+        if (get_db := self._host_database()) is None:
+            manager = self._context.conversation_manager
+            return [
+                HostConversation(c.cid, session_id, c.title or "", c.created_at, c.updated_at)
+                for c in await manager.get_conversations(unified_msg_origin=session_id)
+            ]
+        columns = ("conversation_id", "title", "created_at", "updated_at")
+        query = select(*(getattr(ConversationV2, name) for name in columns))
+        async with get_db() as db:
+            rows = (await db.execute(query.where(ConversationV2.user_id == session_id))).all()
+        return [
+            HostConversation(key, session_id, title or "", _seconds(created), _seconds(updated))
+            for key, title, created, updated in rows
+        ]
+
+    async def new_conversation(
+        self, session_id: str, history: list[dict[str, Any]], title: str, make_current: bool
+    ) -> str:
+        """Makes a conversation of a session; returns its id."""
+        manager = self._context.conversation_manager
+        current = await self.current_conversation_id(session_id)
+        conversation_id = await manager.new_conversation(
+            session_id, session_id.partition(":")[0], content=history, title=title
+        )
+        if not make_current and current:
+            # The host makes every new conversation the current one.
+            await manager.switch_conversation(session_id, current)
+        return conversation_id
 
     async def session_exists(self, session_id: str) -> bool:
         """Whether the host holds a conversation of this session."""
@@ -383,6 +414,10 @@ class Host:
             name = str(event.get_sender_name() or "")
         return event.unified_msg_origin, "" if name == "N/A" else name, event.get_platform_id()
 
+    def sender_of(self, event: Any) -> str:
+        """The name of the person an event is from, or their id."""
+        return str(event.get_sender_name() or event.get_sender_id() or "")
+
     def is_addressed(self, event: Any) -> bool:
         """Whether a message was meant for the bot."""
         return bool(event.is_at_or_wake_command)
@@ -426,13 +461,13 @@ class Host:
         """Host settings that work against the plugin, as ``{code, message}``."""
         warnings = []
         for profile, config in self._configs():
-            strategy, turns = _context_settings(config)
+            strategy, turns = context_settings(config)
             if strategy is not None and strategy != "truncate_by_turns":
-                warnings.append(_warning("host_strategy", strategy, profile))
+                warnings.append(warning("host_strategy", strategy, profile))
             if isinstance(turns, int) and turns >= 0:
-                warnings.append(_warning("host_turn_limit", turns, profile))
+                warnings.append(warning("host_turn_limit", turns, profile))
         if self.missing_features:
-            warnings.append(_warning("host_features", ", ".join(self.missing_features)))
+            warnings.append(warning("host_features", ", ".join(self.missing_features)))
         return warnings
 
     def _configs(self) -> list[tuple[str, Any]]:
@@ -450,36 +485,6 @@ class Host:
         return configs
 
 
-def _context_settings(config: Any) -> tuple[Any, Any]:
-    """Strategy and turn limit, from whichever place this host keeps them in."""
-    runner = (config.get("agent_runner") or {}).get("config") or {}
-    compression = runner.get("compression")
-    if isinstance(compression, dict):
-        return compression.get("overflow_strategy"), compression.get("max_turns")
-    settings = config.get("provider_settings") or {}
-    return settings.get("context_limit_reached_strategy"), settings.get("max_context_length")
-
-
-_WARNINGS = {
-    "host_strategy": (
-        "{where}AstrBot 的“历史超限或上下文接近上限时的处理方式”现在是“{value}”，",
-        "它会在本插件之外再压缩或改写历史。请改为“按对话轮数截断”(truncate_by_turns)。",
-        " / {where}AstrBot's own overflow strategy is '{value}'; set it to truncate_by_turns.",
-    ),
-    "host_turn_limit": (
-        "{where}AstrBot 的“压缩前最多保留对话轮数”现在是 {value}，",
-        "超出的轮次会被 AstrBot 自己丢掉。请改为 -1（不限制）。",
-        " / {where}AstrBot's own turn limit is {value}; set it to -1.",
-    ),
-    "host_features": (
-        "这个 AstrBot 版本缺少插件需要的接口（{value}），",
-        "插件不再裁剪请求，仍会注入固定记忆和摘要。",
-        " / This AstrBot lacks {value}; requests are not cut.",
-    ),
-}
-
-
-def _warning(code: str, value: Any, profile: str = "") -> dict[str, str]:
-    where = f"[{profile}] " if profile else ""
-    message = "".join(_WARNINGS[code]).format(value=value, where=where)
-    return {"code": code, "message": message}
+def _seconds(moment: datetime) -> float:
+    """Unix seconds of a time of the host, which it stores in UTC without saying so."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -12,26 +12,30 @@ projection in place, ``finish`` takes it away again. Invariants:
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .archiving import Archivist, Saved
 from .bounded import BoundedMap
 from .context_logic import (
     Projection,
     Report,
     build,
     history_of,
-    repaired_behind_turn,
-    repaired_history,
     with_sections,
 )
 from .conversation_state import ConversationState, limits_of
 from .errors import StorageUnavailable
+from .fingerprint import fingerprint
 from .host import Host
+from .journal import Journal
 from .memory_request import Recaller
+from .recovery import mend_left_behind
+from .repair import checked, early_look, repaired_list, repaired_store
 from .request_log import RequestLog
 from .request_record import head_of, record_of
 from .request_state import RequestState, SavedRequest
@@ -60,6 +64,8 @@ class RequestFlow:
     storage: Storage | None
     clock: Any
     log: RequestLog | None = None
+    journal: Journal | None = None
+    archivist: Archivist | None = None
     recaller: Recaller | None = None
     shelf: ToolShelf | None = None
     counters: Counter[str] = field(default_factory=Counter)
@@ -117,11 +123,13 @@ class RequestFlow:
             # A remote agent keeps its own history and reads the prompt from here.
             await self._inject_sections(state)
             return
-        self._mend_loaded(state, messages)
+        await self._mend_loaded(state, messages)
         projection = await self._project(event, state, messages)
         state.projection, state.run_context = projection, run_context
         if state.recalled is not None:
             state.recalled.attach()
+        if state.conversation_id and projection.changed_history:
+            await self._note_in_journal(state)
         if state.conversation_id and state.open_cut:
             self._open_cuts.setdefault(state.conversation_id, []).append(state)
         messages[:] = projection.messages
@@ -174,6 +182,7 @@ class RequestFlow:
 
     def _begin(self, event: Any, conversation_id: str | None, request: Any) -> RequestState:
         state = RequestState(self, event.unified_msg_origin, conversation_id, request)
+        state.sender = self.host.sender_of(event)
         state.measured.at = int(self.clock())
         event.set_extra(STATE_KEY, state)
         task = asyncio.current_task()
@@ -302,15 +311,46 @@ class RequestFlow:
 
     # Repair
 
-    def _mend_loaded(self, state: RequestState, messages: list[Any]) -> None:
+    def is_cut(self, conversation_id: str) -> bool:
+        """Whether a conversation may be stored short now."""
+        left_behind = self.journal is not None and conversation_id in self.journal.left_behind
+        return left_behind or conversation_id in self._open_cuts
+
+    async def _note_in_journal(self, state: RequestState) -> None:
+        """Before the cut: a killed process leaves what the repair needs."""
+        projection = state.projection
+        if self.journal is None or projection.current is None:
+            return
+        before = self.host.saved_messages(projection.before)
+        sent = self.host.saved_messages([*projection.handed_over, projection.current])
+        try:
+            state.journal_id = await self.journal.open(
+                state.session_id,
+                state.conversation_id,
+                fingerprint(before),
+                fingerprint(sent),
+                lambda: self.host.saved_form(projection.before),
+            )
+        except StorageUnavailable:
+            # The storage logs it; the cut goes on without the journal.
+            return
+        except Exception:
+            logger.exception("[context_manager] %s: no journal of a request", state.session_id)
+
+    async def _mend_loaded(self, state: RequestState, messages: list[Any]) -> None:
         """Repairs a list that was loaded from a conversation still cut."""
-        for cut in self._open_cuts.get(state.conversation_id or "", []):
+        conversation_id = state.conversation_id or ""
+        mended = self.journal is not None and await mend_left_behind(
+            self.host, self.journal, conversation_id, messages
+        )
+        for cut in self._open_cuts.get(conversation_id, []):
             if cut is state or not cut.open_cut:
                 continue
-            mended = _mended_messages(self.host, cut, messages)
-            if mended is not None:
-                logger.info("[context_manager] %s: cut history repaired on load", state.session_id)
-                messages[:] = mended
+            repaired = repaired_list(self.host, cut, messages)
+            if repaired is not None:
+                messages[:], mended = repaired, True
+        if mended:
+            logger.info("[context_manager] %s: cut history repaired on load", state.session_id)
 
     def _after_task(self, state: RequestState) -> None:
         """The pipeline's task ended; what the host saved is final now."""
@@ -328,17 +368,12 @@ class RequestFlow:
         task.add_done_callback(_repairs.discard)
 
     async def _repair_after_save(self, state: RequestState) -> None:
-        conversation_id = state.conversation_id or ""
+        conversation_id, saved = state.conversation_id or "", None
         try:
+            early = await early_look(self.host, state) if self.closed else None
             async with self.host.session_lock(state.session_id):
-                history = await self._repaired(state) if state.open_cut else None
-                if history is not None:
-                    self.counters["repairs"] += 1
-                    logger.info("[context_manager] %s: cut history repaired", state.session_id)
-                if history is not None or state.failed or state.projection.changed_history:
-                    # The stored usage is that of a short request; without the plugin
-                    # the host would believe it and send everything.
-                    await self.host.save_conversation(state.session_id, conversation_id, history)
+                saved, repaired = await checked(self.host, state, early)
+            self.counters["repairs"] += repaired
         except Exception:
             logger.exception(
                 "[context_manager] %s: could not check the saved history", state.session_id
@@ -349,7 +384,19 @@ class RequestFlow:
                 cuts.remove(state)
             if not cuts:
                 self._open_cuts.pop(conversation_id, None)
+        if saved is not None and not self.closed:
+            await self._keep(state, saved)
         self._tell_saved(state)
+
+    async def _keep(self, state: RequestState, saved: Saved) -> None:
+        """Takes over what was saved into the journal and the archive."""
+        conversation_id = saved.conversation.conversation_id
+        if self.journal is not None and state.journal_id is not None:
+            with contextlib.suppress(StorageUnavailable):
+                await self.journal.follow(state.session_id, conversation_id, saved.history)
+                await self.journal.close(state.journal_id)
+        if self.archivist is not None and not self.is_cut(conversation_id):
+            self.archivist.later(saved)
 
     def _tell_saved(self, state: RequestState) -> None:
         projection, usage = state.projection, state.measured.usage
@@ -387,61 +434,6 @@ class RequestFlow:
             if cuts == self._open_cuts.get(conversation_id, []):
                 break
         for cut in cuts:
-            whole = self._mended(cut, history) if cut.open_cut else None
+            whole = repaired_store(self.host, cut, history) if cut.open_cut else None
             history = history if whole is None else whole
         return conversation_id, history
-
-    async def _repaired(self, state: RequestState) -> list[dict[str, Any]] | None:
-        stored = await self.host.load_conversation(state.session_id, state.conversation_id)
-        return self._mended(state, stored or [])
-
-    def _mended(
-        self, state: RequestState, stored: list[dict[str, Any]]
-    ) -> list[dict[str, Any]] | None:
-        """The whole history if a stored one was saved from a cut; None otherwise."""
-        normalised = self.host.normalised(stored)
-        if not normalised:
-            return None
-        sent, whole, loaded = _saved_forms(self.host, state)
-        repaired = repaired_history(normalised, sent, whole, loaded)
-        if repaired is None and self.closed:
-            turn = _saved_turn(self.host, state)
-            repaired = repaired_behind_turn(normalised, turn, whole, loaded)
-        return repaired
-
-
-def _saved_forms(host: Host, cut: RequestState) -> tuple[list[Any], list[Any], list[Any]]:
-    """What the host saved from a cut, what it should have saved, and what it loaded."""
-    final = cut.run_context.messages
-    return (
-        host.saved_form(final),
-        host.saved_form(cut.whole()),
-        host.saved_form(cut.projection.before),
-    )
-
-
-def _saved_turn(host: Host, cut: RequestState) -> list[Any]:
-    """What the host saved of the turn itself; nothing if it dropped its user message."""
-    final = cut.run_context.messages
-    current = cut.projection.current
-    start = next((i for i, m in enumerate(final) if m is current), len(final))
-    return host.saved_form(final[start:])
-
-
-def _mended_messages(host: Host, cut: RequestState, messages: list[Any]) -> list[Any] | None:
-    """The loaded list with the whole history in place of a saved cut, or None."""
-    start = next(
-        (i for i, m in enumerate(messages) if m.role != "system" and not m._no_save), len(messages)
-    )
-    sent, whole, loaded = _saved_forms(host, cut)
-    if repaired_history(host.saved_form(messages), sent, whole, loaded) is None:
-        return None
-    restored = _saved_messages(cut.whole())
-    end = start + len(_saved_messages(cut.run_context.messages))
-    # The host added the turn's checkpoint when it saved, behind the last message.
-    restored[-1]._checkpoint_after = messages[end - 1]._checkpoint_after
-    return [*messages[:start], *restored, *messages[end:]]
-
-
-def _saved_messages(messages: list[Any]) -> list[Any]:
-    return [m for m in messages if m.role != "system" and not m._no_save]

@@ -19,6 +19,8 @@ class RequestState:
         request: The host's request object; None if its hook never fired.
         projection: Set once the request is built.
         run_context: The host's run, whose list is what it saves.
+        sender: Name of the person who asked.
+        journal_id: Of its row in the journal, while it is cut.
         restored: Whether the whole history is back in that list.
         recalled: The memories on the current message, if there are any.
     """
@@ -29,6 +31,8 @@ class RequestState:
     request: Any = None
     projection: Projection | None = None
     run_context: Any = None
+    sender: str = ""
+    journal_id: int | None = None
     restored: bool = False
     failed: bool = False
     sections_sent: bool = False
