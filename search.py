@@ -82,7 +82,13 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message that was found; ``snippet`` marks the hits in a piece of ``text``."""
+    """A message that was found.
+
+    Attributes:
+        in_host: Whether the host still holds it.
+        title: Of its conversation.
+        snippet: A piece of ``text`` in which the hits are marked.
+    """
 
     id: int
     session_id: str
@@ -93,6 +99,7 @@ class Hit:
     time: int
     text: str
     in_host: bool
+    title: str
     snippet: str
 
 
@@ -304,16 +311,17 @@ def _second_stage(
 def _hits(
     db: sqlite3.Connection, ids: Sequence[int], question: Question, scope: Scope
 ) -> list[Hit]:
-    condition, values = scope.condition()
+    condition, values = scope.condition("m.")
     rows = db.execute(
-        "SELECT id, session_id, conversation_id, seq, role, sender, time, text, in_host"
-        " FROM archived_messages WHERE id IN (SELECT value FROM json_each(?))"
-        f" AND {condition}",
+        "SELECT m.id, m.session_id, m.conversation_id, m.seq, m.role, m.sender, m.time, m.text,"
+        " m.in_host AND coalesce(c.in_host, 1), coalesce(c.title, '')"
+        " FROM archived_messages m LEFT JOIN archived_conversations c USING (conversation_id)"
+        f" WHERE m.id IN (SELECT value FROM json_each(?)) AND {condition}",
         [json.dumps(list(ids)), *values],
     )
     found = {row[0]: row for row in rows}
     return [
-        Hit(*row[:8], bool(row[8]), snippet(row[7], question.terms, question.text))
+        Hit(*row[:8], bool(row[8]), row[9], snippet(row[7], question.terms, question.text))
         for row in map(found.get, ids)
         if row is not None
     ]
