@@ -25,12 +25,11 @@ test-all: setup
 	$(OLD) -m pytest tests/unit
 	$(NEW) -m pytest -n $(WORKERS) --dist loadgroup tests
 
-# Every dev/bench_*.py; DATA=path measures recall on a retrieval set, BENCH=search runs one only.
-BENCH ?= $(patsubst dev/bench_%.py,%,$(wildcard dev/bench_*.py))
+# Every program dev/bench_*.py, or those that BENCH names; DATA=path is a retrieval set.
+BENCH ?= $(patsubst dev/bench_%.py,%,$(shell grep -l __main__ dev/bench_*.py))
+bench: export BENCH_DATA = $(DATA)
 bench: setup
-	@for name in $(BENCH); do \
-		$(NEW) -m dev.bench_$$name $(if $(DATA),--data $(DATA)) || failed=1; \
-	done; exit $${failed:-0}
+	@for name in $(BENCH); do $(NEW) -m dev.bench_$$name || failed=1; done; exit $${failed:-0}
 
 # Needs one environment only; DEMO_VERSION=4.26.7 shows the older host.
 demo:
