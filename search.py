@@ -28,10 +28,11 @@ from .search_ranking import (
     scores,
 )
 from .search_snippet import snippet
+from .search_terms import is_cjk
 
 # Candidates that are ranked again with their neighbours.
 RANKED = 400
-# Messages with all terms that are compared with the question literally.
+# Messages with all terms that are compared with the question literally, the newest.
 _COMPARED = 2000
 # The newest messages in which a piece of a word is looked for.
 _SCANNED, _SCAN_HITS = 20_000, 1000
@@ -148,7 +149,7 @@ class _Lookup:
         holders: The messages of the scope's sessions that hold each term that was read.
         statistics: Of the collection that is searched.
         points: What the terms of each message weigh together: the first stage.
-        literal: Messages that the scan found.
+        likely: All messages that may contain a short question literally.
     """
 
     def __init__(self, db: sqlite3.Connection, question: Question, scope: Scope) -> None:
@@ -156,16 +157,15 @@ class _Lookup:
         self.holders = _holders(db, question.terms, scope)
         frequencies = {term: len(ids) for term, ids in self.holders.items()}
         self.statistics = Statistics(total, frequencies, 1.0)
-        self.literal = _scanned(db, question, scope) if question.needs_scan else set()
+        scanned, self.likely = _likely(db, self.holders, question, scope)
         found = Counter(row_id for ids in self.holders.values() for row_id in ids)
         weights = self.statistics.weights(self.holders)
         least = question.least_terms
-        self.points = dict.fromkeys(self.literal, 0.0)
+        self.points = dict.fromkeys(scanned, 0.0)
         for term, ids in self.holders.items():
             for row_id in ids:
                 if found[row_id] >= least:
                     self.points[row_id] = self.points.get(row_id, 0.0) + weights[term]
-        self.complete = {row_id for row_id, count in found.items() if count == len(self.holders)}
 
     def counts(self, row_id: int, length: float) -> TermCounts:
         """The question's terms in a message."""
@@ -195,6 +195,27 @@ def _holders(
         holders[term] = frozenset(ids_everywhere(db, term, _COMMON))
         left -= counts[term]
     return holders
+
+
+def _likely(
+    db: sqlite3.Connection,
+    holders: Mapping[str, frozenset[int]],
+    question: Question,
+    scope: Scope,
+) -> tuple[set[int], set[int]]:
+    """The messages that a scan found, and all that may contain a short question.
+
+    A message that contains it holds all its Chinese, Japanese and Korean terms. Of other
+    scripts the index knows only whole words, and no punctuation: then a scan has to do.
+    """
+    if not question.needle:
+        return set(), set()
+    pieces = [ids for term, ids in holders.items() if is_cjk(term)]
+    likely = set(frozenset.intersection(*pieces)) if pieces else set()
+    if is_cjk(question.needle) or (pieces and len(likely) <= _COMPARED):
+        return set(), likely
+    scanned = _scanned(db, question, scope)
+    return scanned, likely | scanned
 
 
 def _scanned(db: sqlite3.Connection, question: Question, scope: Scope) -> set[int]:
@@ -265,7 +286,7 @@ def _containing(
     """The candidates that contain a short question literally."""
     if not question.needle:
         return set()
-    likely = heapq.nlargest(_COMPARED, (index.complete | index.literal) & points.keys())
+    likely = heapq.nlargest(_COMPARED, index.likely & points.keys())
     rows = db.execute(
         "SELECT id, text FROM archived_messages WHERE id IN (SELECT value FROM json_each(?))",
         (json.dumps(likely),),

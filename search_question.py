@@ -43,15 +43,6 @@ class Question:
         few = len(self.terms) <= _FEW_TERMS and all(is_cjk(term) for term in self.terms)
         return max(1, (len(self.terms) + 1) // 2) if few else 1
 
-    @property
-    def needs_scan(self) -> bool:
-        """Whether the index alone may miss messages that contain the needle.
-
-        It knows every piece of Chinese, Japanese and Korean, but of other scripts only
-        whole words, and no punctuation.
-        """
-        return bool(self.needle) and not is_cjk(self.needle)
-
     def is_in(self, text: str) -> bool:
         """Whether a text contains the question literally."""
         return bool(self.needle) and self.needle in spaced(normalised(text))
