@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .message_text import Draft, field, text_of
-from .projection import Projection, Report, repaired_behind_turn, repaired_history
+from .projection import Projection, Report, repaired_history
 from .sections import (
     FIXED_FRAME,
     FIXED_MARKER,
@@ -38,7 +38,6 @@ __all__ = [
     "WindowMark",
     "build",
     "neutralise_markers",
-    "repaired_behind_turn",
     "repaired_history",
     "split_turns",
     "with_sections",

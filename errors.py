@@ -3,8 +3,10 @@
     ContextManagerError
     ├── StorageUnavailable      the database cannot be read or written now
     ├── UnknownSession          no such session
+    ├── UnknownConversation     no such conversation in the session's archive
     ├── StaleRevision           somebody else changed the session meanwhile
     ├── InvalidChange           a value that may not be stored
+    ├── JournalDamaged          a history that the journal cannot give back
     └── CompressionRefused      a summary that was not made, with the reason
 
 ``str(error)`` is fit to be shown to a user.
@@ -23,6 +25,10 @@ class StorageUnavailable(ContextManagerError):
 
 class UnknownSession(ContextManagerError):
     """No session has the given id."""
+
+
+class UnknownConversation(ContextManagerError):
+    """The session's archive holds no messages of such a conversation."""
 
 
 class StaleRevision(ContextManagerError):
@@ -47,6 +53,10 @@ class InvalidChange(ContextManagerError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
+
+
+class JournalDamaged(ContextManagerError):
+    """The journal does not hold the history it should."""
 
 
 class CompressionRefused(ContextManagerError):

@@ -11,8 +11,10 @@ import json
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+from .archive import HostConversation
 from .context_logic import Cost, Draft
 from .message_text import field, media_kind, part_text, parts_of
 from .request_log import Usage
@@ -42,6 +44,12 @@ try:
 except ImportError:
     # Without it the host's threshold is kept by the plugin's own estimate.
     EstimateTokenCounter = None
+try:
+    from astrbot.core.db.po import ConversationV2
+    from sqlalchemy import select
+except ImportError:
+    # Without it conversations are listed with everything that was said in them.
+    ConversationV2 = select = None
 try:
     from astrbot.core.config.default import VERSION
 except ImportError:
@@ -128,6 +136,10 @@ class Host:
 
     def saved_form(self, messages: Sequence[Any]) -> list[dict[str, Any]]:
         """What the host stores for a list of messages."""
+        return dump_messages_with_checkpoints(self.saved_messages(messages))
+
+    def saved_messages(self, messages: Sequence[Any]) -> list[Any]:
+        """The messages of a list that the host stores."""
         kept, system_seen = [], False
         for message in messages:
             if message.role == "system" and not system_seen:
@@ -136,7 +148,7 @@ class Host:
             if message.role in ("user", "assistant") and message._no_save:
                 continue
             kept.append(message)
-        return dump_messages_with_checkpoints(kept)
+        return kept
 
     def normalised(self, history: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
         """A stored history as the host would store it again; None if it cannot load it."""
@@ -197,6 +209,38 @@ class Host:
         await self._context.conversation_manager.update_conversation(
             session_id, conversation_id, history=history, token_usage=0
         )
+
+    async def list_conversations(self, session_id: str) -> list[HostConversation]:
+        """The conversations of a session, without what was said in them."""
+        manager = self._context.conversation_manager
+        get_db = getattr(getattr(manager, "db", None), "get_db", None)
+        if get_db is None or ConversationV2 is None:
+            return [
+                HostConversation(c.cid, session_id, c.title or "", c.created_at, c.updated_at)
+                for c in await manager.get_conversations(unified_msg_origin=session_id)
+            ]
+        columns = ("conversation_id", "title", "created_at", "updated_at")
+        query = select(*(getattr(ConversationV2, name) for name in columns))
+        async with get_db() as db:
+            rows = (await db.execute(query.where(ConversationV2.user_id == session_id))).all()
+        return [
+            HostConversation(key, session_id, title or "", _seconds(created), _seconds(updated))
+            for key, title, created, updated in rows
+        ]
+
+    async def new_conversation(
+        self, session_id: str, history: list[dict[str, Any]], title: str, make_current: bool
+    ) -> str:
+        """Makes a conversation of a session; returns its id."""
+        manager = self._context.conversation_manager
+        current = await self.current_conversation_id(session_id)
+        conversation_id = await manager.new_conversation(
+            session_id, session_id.partition(":")[0], content=history, title=title
+        )
+        if not make_current and current:
+            # The host makes every new conversation the current one.
+            await manager.switch_conversation(session_id, current)
+        return conversation_id
 
     async def session_exists(self, session_id: str) -> bool:
         """Whether the host holds a conversation of this session."""
@@ -285,6 +329,10 @@ class Host:
             name = str(event.get_sender_name() or "")
         return event.unified_msg_origin, "" if name == "N/A" else name, event.get_platform_id()
 
+    def sender_of(self, event: Any) -> str:
+        """The name of the person an event is from, or their id."""
+        return str(event.get_sender_name() or event.get_sender_id() or "")
+
     async def _group(self, event: Any) -> Any:
         """The group of an event as the platform describes it; None if it does not."""
         try:
@@ -346,6 +394,11 @@ class Host:
                 if key != "default"
             ]
         return configs
+
+
+def _seconds(moment: datetime) -> float:
+    """Unix seconds of a time of the host, which it stores in UTC without saying so."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _context_settings(config: Any) -> tuple[Any, Any]:

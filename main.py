@@ -6,19 +6,30 @@ Every hook lets the chat go on whatever happens; after the start of
 """
 
 import asyncio
+import contextlib
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from astrbot.api import logger
 from astrbot.api.event import AstrMessageEvent, filter
 from astrbot.api.star import Context, Star, StarTools
 
+from . import search_index
+from .archive import Archive
+from .archive_reader import ArchiveReader
+from .archiving import Archivist
+from .commands_history import ConversationCommands
 from .compression import Compressor
+from .errors import StorageUnavailable
+from .history import History
 from .host import Host
+from .journal import Journal
+from .recovery import repair_left_behind
 from .request_flow import RequestFlow
 from .request_log import RequestLog
+from .search_chat import ChatSearch
 from .settings import Settings
 from .storage import Storage
 from .texts import Texts
@@ -46,10 +57,16 @@ class ContextManagerPlugin(Star):
         self.storage: Storage | None = None
         self.compressor: Compressor | None = None
         self.flow: RequestFlow | None = None
+        self.archivist: Archivist | None = None
+        self.history: History | None = None
+        self.conversations: ConversationCommands | None = None
+        self.search: ChatSearch | None = None
         self.closed = False
         self.version = VERSION
         self._ready = asyncio.Event()
         self._loading: asyncio.Task[None] | None = None
+        self._recovering: asyncio.Task[int] | None = None
+        self._indexing: asyncio.Task[None] | None = None
         register_routes(context, self)
 
     async def initialize(self) -> None:
@@ -60,17 +77,38 @@ class ContextManagerPlugin(Star):
         log = RequestLog(self.storage.database)
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
         self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
+        await self._keep_everything(self.storage)
         self._ready.set()
         for warning in self.host.settings_warnings():
             logger.warning("[context_manager] %s", warning["message"])
+
+    async def _keep_everything(self, storage: Storage) -> None:
+        """Opens journal and archive; what a crash left short is repaired in the background."""
+        journal = Journal(storage.database, time.time)
+        with contextlib.suppress(StorageUnavailable):
+            await journal.load()
+        self._indexing = await search_index.start(storage.database)
+        self.search = ChatSearch(storage.database, self.texts)
+        self.flow.journal = journal
+        self.flow.archivist = self.archivist = Archivist(
+            Archive(storage.database), self.host, storage, journal, self.flow.is_cut
+        )
+        self.history = History(ArchiveReader(storage.database), self.archivist, self.host)
+        self.conversations = ConversationCommands(self.history, self.texts)
+        self._recovering = asyncio.create_task(repair_left_behind(self.host, journal))
 
     async def terminate(self) -> None:
         """Stops everything; requests that run stay cut and are repaired after their save."""
         self.closed = True
         if self.flow is not None:
             self.flow.closed = True
-        if self._loading is not None:
-            await asyncio.gather(self._loading, return_exceptions=True)
+        for task in (self._recovering, self._indexing):
+            if task is not None:
+                task.cancel()
+        started = (self._loading, self._recovering, self._indexing)
+        await asyncio.gather(*filter(None, started), return_exceptions=True)
+        if self.archivist is not None:
+            await self.archivist.close()
         if self.compressor is not None:
             await self.compressor.close()
         if self.flow is not None and self.flow.log is not None:
@@ -137,6 +175,35 @@ class ContextManagerPlugin(Star):
             yield event.plain_result(self.texts.get("compress_started"))
         await job.wait()
         yield event.plain_result(job.message)
+
+    @filter.command("历史会话", alias={"conversations"})
+    async def list_conversations(self, event: AstrMessageEvent):
+        """列出本会话以前的对话"""
+        yield event.plain_result(await self._answer(lambda: self.conversations.list(event)))
+
+    @filter.command("恢复会话", alias={"resume_conversation"})
+    async def resume_conversation(self, event: AstrMessageEvent):
+        """把本会话以前的一个对话恢复为当前对话，后面写它在 /历史会话 里的序号"""
+        if not await self._may_use(event):
+            yield event.plain_result(self.texts.get("not_allowed"))
+            return
+        yield event.plain_result(await self._answer(lambda: self.conversations.resume(event)))
+
+    @filter.command("搜索历史", alias={"search_history"})
+    async def search_history(self, event: AstrMessageEvent):
+        """在本会话过去的全部消息里搜索"""
+        words = event.message_str.split(maxsplit=1)
+        session_id, query = event.unified_msg_origin, words[1] if len(words) > 1 else ""
+        yield event.plain_result(await self._answer(lambda: self.search.command(session_id, query)))
+
+    async def _answer(self, work: Callable[[], Awaitable[str]]) -> str:
+        """What a command on the archive answers."""
+        if not await self._active() or self.conversations is None or self.search is None:
+            return self.texts.get("storage_unavailable")
+        try:
+            return await work()
+        except StorageUnavailable:
+            return self.texts.get("storage_unavailable")
 
     async def _may_use(self, event: AstrMessageEvent) -> bool:
         return self.settings.commands_open_to_everyone or await self.host.is_operator(event)

@@ -19,18 +19,22 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .archive_rows import Turn
+from .archiving import Archivist, Saved
 from .context_logic import (
     Limits,
     Projection,
     Report,
     WindowMark,
     build,
-    repaired_behind_turn,
-    repaired_history,
     with_sections,
 )
 from .errors import StorageUnavailable
+from .fingerprint import fingerprint
 from .host import Host
+from .journal import History, Journal
+from .recovery import mend_left_behind
+from .repair import EarlyLook, repaired_behind, repaired_list, repaired_store
 from .request_log import RequestLog
 from .request_record import Measurements, head_of, record_of
 from .settings import Settings
@@ -67,6 +71,8 @@ class RequestState:
         request: The host's request object; None if its hook never fired.
         projection: Set once the request is built.
         run_context: The host's run, whose list is what it saves.
+        sender: Name of the person who asked.
+        journal_id: Of its row in the journal, while it is cut.
         restored: Whether the whole history is back in that list.
         measured: Set once the request is built.
     """
@@ -77,6 +83,8 @@ class RequestState:
     request: Any = None
     projection: Projection | None = None
     run_context: Any = None
+    sender: str = ""
+    journal_id: int | None = None
     restored: bool = False
     failed: bool = False
     sections_sent: bool = False
@@ -97,6 +105,8 @@ class RequestFlow:
     storage: Storage | None
     clock: Any
     log: RequestLog | None = None
+    journal: Journal | None = None
+    archivist: Archivist | None = None
     heads: _Bounded = field(default_factory=_Bounded)
     reports: _Bounded = field(default_factory=_Bounded)
     counters: Counter[str] = field(default_factory=Counter)
@@ -136,11 +146,12 @@ class RequestFlow:
             # A remote agent keeps its own history and reads the prompt from here.
             await self._inject_sections(state)
             return
-        self._mend_loaded(state, messages)
+        await self._mend_loaded(state, messages)
         state.measured = Measurements(int(self.clock()))
         projection = await self._project(event, state, messages)
         state.projection, state.run_context = projection, run_context
         if state.conversation_id and projection.changed_history:
+            await self._note_in_journal(state)
             self._open_cuts.setdefault(state.conversation_id, []).append(state)
         messages[:] = projection.messages
         self._distrust_token_usage(state)
@@ -184,6 +195,7 @@ class RequestFlow:
 
     def _begin(self, event: Any, conversation_id: str | None, request: Any) -> RequestState:
         state = RequestState(self, event.unified_msg_origin, conversation_id, request)
+        state.sender = self.host.sender_of(event)
         event.set_extra(STATE_KEY, state)
         task = asyncio.current_task()
         if task is not None and conversation_id:
@@ -318,15 +330,42 @@ class RequestFlow:
 
     # Repair
 
-    def _mend_loaded(self, state: RequestState, messages: list[Any]) -> None:
+    def is_cut(self, conversation_id: str) -> bool:
+        """Whether a conversation may be stored short now."""
+        left_behind = self.journal is not None and conversation_id in self.journal.left_behind
+        return left_behind or conversation_id in self._open_cuts
+
+    async def _note_in_journal(self, state: RequestState) -> None:
+        """Before the cut: a killed process leaves what the repair needs."""
+        projection = state.projection
+        if self.journal is None or projection.current is None:
+            return
+        before = self.host.saved_messages(projection.before)
+        sent = self.host.saved_messages([*projection.handed_over, projection.current])
+        # The storage logs a failure; the cut goes on without the journal.
+        with contextlib.suppress(StorageUnavailable):
+            state.journal_id = await self.journal.open(
+                state.session_id,
+                state.conversation_id,
+                fingerprint(before),
+                fingerprint(sent),
+                lambda: self.host.saved_form(projection.before),
+            )
+
+    async def _mend_loaded(self, state: RequestState, messages: list[Any]) -> None:
         """Repairs a list that was loaded from a conversation still cut."""
-        for cut in self._open_cuts.get(state.conversation_id or "", []):
+        conversation_id = state.conversation_id or ""
+        mended = self.journal is not None and await mend_left_behind(
+            self.host, self.journal, conversation_id, messages
+        )
+        for cut in self._open_cuts.get(conversation_id, []):
             if cut is state or not cut.open_cut:
                 continue
-            mended = _mended_messages(self.host, cut, messages)
-            if mended is not None:
-                logger.info("[context_manager] %s: cut history repaired on load", state.session_id)
-                messages[:] = mended
+            repaired = repaired_list(self.host, cut, messages)
+            if repaired is not None:
+                messages[:], mended = repaired, True
+        if mended:
+            logger.info("[context_manager] %s: cut history repaired on load", state.session_id)
 
     def _after_task(self, state: RequestState) -> None:
         """The pipeline's task ended; what the host saved is final now."""
@@ -338,17 +377,11 @@ class RequestFlow:
         task.add_done_callback(_repairs.discard)
 
     async def _repair_after_save(self, state: RequestState) -> None:
-        conversation_id = state.conversation_id or ""
+        conversation_id, saved = state.conversation_id or "", None
         try:
+            early = await self._early_look(state)
             async with self.host.session_lock(state.session_id):
-                history = await self._repaired(state) if state.open_cut else None
-                if history is not None:
-                    self.counters["repairs"] += 1
-                    logger.info("[context_manager] %s: cut history repaired", state.session_id)
-                if history is not None or state.failed or state.projection.changed_history:
-                    # The stored usage is that of a short request; without the plugin
-                    # the host would believe it and send everything.
-                    await self.host.save_conversation(state.session_id, conversation_id, history)
+                saved = await self._checked(state, early)
         except Exception:
             logger.exception(
                 "[context_manager] %s: could not check the saved history", state.session_id
@@ -359,52 +392,60 @@ class RequestFlow:
                 cuts.remove(state)
             if not cuts:
                 self._open_cuts.pop(conversation_id, None)
+        if saved is not None and not self.closed:
+            await self._keep(state, saved)
 
-    async def _repaired(self, state: RequestState) -> list[dict[str, Any]] | None:
-        stored = await self.host.load_conversation(state.session_id, state.conversation_id)
-        normalised = self.host.normalised(stored or [])
-        if not normalised:
+    async def _early_look(self, state: RequestState) -> EarlyLook | None:
+        """What was saved from a cut, before a waiting message can save over it.
+
+        Only once the plugin is switched off: until then that message's own request
+        mends the list it loads.
+        """
+        if not self.closed or not state.open_cut:
             return None
-        sent, whole, loaded = _saved_forms(self.host, state)
-        repaired = repaired_history(normalised, sent, whole, loaded)
-        if repaired is None and self.closed:
-            turn = _saved_turn(self.host, state)
-            repaired = repaired_behind_turn(normalised, turn, whole, loaded)
-        return repaired
+        stored = await self._normalised(state)
+        repaired = repaired_store(self.host, state, stored)
+        return EarlyLook(stored, repaired) if repaired is not None else None
 
+    async def _normalised(self, state: RequestState) -> History:
+        stored = await self.host.load_conversation(state.session_id, state.conversation_id)
+        return self.host.normalised(stored or []) or []
 
-def _saved_forms(host: Host, cut: RequestState) -> tuple[list[Any], list[Any], list[Any]]:
-    """What the host saved from a cut, what it should have saved, and what it loaded."""
-    final = cut.run_context.messages
-    return (
-        host.saved_form(final),
-        host.saved_form(cut.projection.restore(final)),
-        host.saved_form(cut.projection.before),
-    )
+    async def _checked(self, state: RequestState, early: EarlyLook | None) -> Saved | None:
+        """Repairs what the host saved; the conversation as it is then, None if there is none."""
+        session_id, conversation_id = state.session_id, state.conversation_id
+        listed = await self.host.list_conversations(session_id)
+        stored = await self.host.load_conversation(session_id, conversation_id)
+        history = None
+        if state.open_cut and stored:
+            normalised = self.host.normalised(stored) or []
+            history = repaired_store(self.host, state, normalised)
+            if history is None and early is not None:
+                history = repaired_behind(self.host, state, early, normalised)
+        if history is not None:
+            self.counters["repairs"] += 1
+            logger.info("[context_manager] %s: cut history repaired", session_id)
+        if history is not None or state.failed or state.projection.changed_history:
+            # The stored usage is that of a short request; without the plugin
+            # the host would believe it and send everything.
+            await self.host.save_conversation(session_id, conversation_id, history)
+        found = next((c for c in listed if c.conversation_id == conversation_id), None)
+        if found is None or stored is None:
+            return None
+        return Saved(found, stored if history is None else history, self._turn_of(state))
 
+    def _turn_of(self, state: RequestState) -> Turn | None:
+        if state.projection is None:
+            return None
+        before = len(self.host.saved_messages(state.projection.before))
+        return Turn(before, state.measured.at, state.sender)
 
-def _saved_turn(host: Host, cut: RequestState) -> list[Any]:
-    """What the host saved of the turn itself; nothing if it dropped its user message."""
-    final = cut.run_context.messages
-    current = cut.projection.current
-    start = next((i for i, m in enumerate(final) if m is current), len(final))
-    return host.saved_form(final[start:])
-
-
-def _mended_messages(host: Host, cut: RequestState, messages: list[Any]) -> list[Any] | None:
-    """The loaded list with the whole history in place of a saved cut, or None."""
-    start = next(
-        (i for i, m in enumerate(messages) if m.role != "system" and not m._no_save), len(messages)
-    )
-    sent, whole, loaded = _saved_forms(host, cut)
-    if repaired_history(host.saved_form(messages), sent, whole, loaded) is None:
-        return None
-    restored = _saved_messages(cut.projection.restore(cut.run_context.messages))
-    end = start + len(_saved_messages(cut.run_context.messages))
-    # The host added the turn's checkpoint when it saved, behind the last message.
-    restored[-1]._checkpoint_after = messages[end - 1]._checkpoint_after
-    return [*messages[:start], *restored, *messages[end:]]
-
-
-def _saved_messages(messages: list[Any]) -> list[Any]:
-    return [m for m in messages if m.role != "system" and not m._no_save]
+    async def _keep(self, state: RequestState, saved: Saved) -> None:
+        """Takes over what was saved into the journal and the archive."""
+        conversation_id = saved.conversation.conversation_id
+        if self.journal is not None and state.journal_id is not None:
+            with contextlib.suppress(StorageUnavailable):
+                await self.journal.follow(state.session_id, conversation_id, saved.history)
+                await self.journal.close(state.journal_id)
+        if self.archivist is not None and not self.is_cut(conversation_id):
+            self.archivist.later(saved)

@@ -12,7 +12,9 @@ Invariants:
 """
 
 import asyncio
+import contextlib
 import hashlib
+import logging
 import sqlite3
 import unicodedata
 import zlib
@@ -22,7 +24,10 @@ from importlib.metadata import version
 import aiosqlite
 
 from .database import Database
+from .errors import StorageUnavailable
 from .search_terms import TERMS_VERSION, index_terms
+
+logger = logging.getLogger("astrbot")
 
 # What the index needs of a row of the archive: id, session, sender, text.
 IndexedRow = tuple[int, str, str, str]
@@ -94,6 +99,28 @@ async def index_pending(database: Database) -> int:
     while step := await _index_step(database):
         indexed += step
     return indexed
+
+
+async def start(database: Database) -> asyncio.Task[None]:
+    """Makes the index ready for use; what it lacks is indexed in the background.
+
+    Returns:
+        The task in the background, to be cancelled at the end. It never fails.
+    """
+    with contextlib.suppress(StorageUnavailable):
+        await prepare(database)
+    return asyncio.create_task(_complete(database))
+
+
+async def _complete(database: Database) -> None:
+    try:
+        if indexed := await index_pending(database):
+            logger.info("[context_manager] search: %d archived messages indexed anew", indexed)
+    except StorageUnavailable:
+        # Logged by the database; the next start goes on from there.
+        pass
+    except Exception:
+        logger.exception("[context_manager] search: not all archived messages are indexed")
 
 
 async def prepare(database: Database) -> None:

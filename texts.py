@@ -119,6 +119,45 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "What to look for: key words or a question; may name a day, such as 2024-05-03",
     ),
     "tool_search_limit": ("最多返回几条，1 到 20，默认 8", "How many messages, 1 to 20, default 8"),
+    "no_conversations": (
+        "这个会话还没有存档的对话。消息在下一次和模型对话之后存档；存档可以在插件页面的设置里开关。",
+        "Nothing is archived for this chat yet. Messages are archived after the next talk with "
+        "the model; archiving is switched on the plugin's page.",
+    ),
+    "conversations_head": (
+        "本会话的对话，最近的在前（共 {total} 个）：",
+        "This chat's conversations, newest first ({total} in all):",
+    ),
+    "conversation_line": (
+        "{number}. {time} · {messages} 条 · {place} · {title}",
+        "{number}. {time} · {messages} messages · {place} · {title}",
+    ),
+    "conversation_current": ("当前", "current"),
+    "conversation_in_host": ("在 AstrBot 里", "in AstrBot"),
+    "conversation_archived": ("只在存档里", "archive only"),
+    "conversations_foot": (
+        "发送 /恢复会话 序号，把其中一个恢复为新的当前对话；更早的请在插件页面查看。",
+        "Send /resume_conversation NUMBER to bring one back as the new current conversation; "
+        "older ones are on the plugin's page.",
+    ),
+    "resume_usage": (
+        "请写上序号，例如：/恢复会话 2。序号用 /历史会话 查看。",
+        "Give a number, for example /resume_conversation 2. /conversations lists them.",
+    ),
+    "resume_unknown": (
+        "没有序号为 {number} 的对话（共 {total} 个）。请用 /历史会话 查看序号。",
+        "There is no conversation {number} (of {total}). /conversations lists them.",
+    ),
+    "resume_failed": (
+        "这个对话无法恢复：存档里没有 AstrBot 能读取的消息。当前对话没有改变。",
+        "This conversation cannot be brought back: the archive holds nothing that AstrBot can "
+        "load. The current conversation is unchanged.",
+    ),
+    "resumed": (
+        "已恢复为新的当前对话：{title}（{messages} 条消息）。原来的对话没有改变。",
+        "Brought back as the new current conversation: {title} ({messages} messages). The other "
+        "conversations are unchanged.",
+    ),
     "internal_error": (
         "压缩时出现意外错误（{error}），原来的摘要没有改变。详情见 AstrBot 日志。",
         "An unexpected error ({error}) ended the compression; the old summary is unchanged. See "
