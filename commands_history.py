@@ -26,7 +26,7 @@ class ConversationCommands:
         self._texts = texts
         self._shown: dict[str, list[ArchivedConversation]] = {}
 
-    async def list(self, event: Any) -> str:
+    async def show(self, event: Any) -> str:
         """The newest conversations of the event's session."""
         session_id = event.unified_msg_origin
         found = await self._history.conversations(session_id)

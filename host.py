@@ -40,16 +40,21 @@ except ImportError:
     session_lock_manager = None
     _missing.append("session lock")
 try:
+    from astrbot.core.agent.tool import FunctionTool
+except ImportError:
+    # Without it models get no tools of the plugin; everything else works.
+    FunctionTool = None
+try:
     from astrbot.core.agent.context.token_counter import EstimateTokenCounter
 except ImportError:
     # Without it the host's threshold is kept by the plugin's own estimate.
     EstimateTokenCounter = None
 try:
     from astrbot.core.db.po import ConversationV2
-    from sqlalchemy import select
+    from sqlalchemy import Text, select, type_coerce
 except ImportError:
     # Without it conversations are listed with everything that was said in them.
-    ConversationV2 = select = None
+    ConversationV2 = Text = select = type_coerce = None
 try:
     from astrbot.core.config.default import VERSION
 except ImportError:
@@ -107,6 +112,14 @@ class Host:
         if not isinstance(content, str):
             content = [TextPart(text=p) if isinstance(p, str) else p for p in content]
         return Message(role=draft.role, content=content)
+
+    def text_part(self, text: str) -> Any:
+        """A part of a message."""
+        return TextPart(text=text)
+
+    def temporary_part(self, text: str) -> Any:
+        """A part of a message that the host sends and does not save."""
+        return TextPart(text=text).mark_as_temp()
 
     def measure(self, message: Any) -> Cost:
         """Size of one message by the plugin's and by the host's estimate."""
@@ -189,15 +202,29 @@ class Host:
         self, session_id: str, conversation_id: str
     ) -> list[dict[str, Any]] | None:
         """Stored messages of one conversation; None if it does not exist."""
-        manager = self._context.conversation_manager
-        conversation = await manager.get_conversation(session_id, conversation_id)
-        if conversation is None:
+        if (get_db := self._host_database()) is not None:
+            # As text: the host's own way parses and writes it anew on the event loop.
+            query = select(type_coerce(ConversationV2.content, Text)).where(
+                ConversationV2.conversation_id == conversation_id
+            )
+            async with get_db() as db:
+                found = (await db.execute(query)).first()
+            history = found[0] or "[]" if found else None
+        else:
+            manager = self._context.conversation_manager
+            conversation = await manager.get_conversation(session_id, conversation_id)
+            history = conversation.history or "[]" if conversation else None
+        if history is None:
             return None
-        history = conversation.history
         if isinstance(history, str):
             # Long chats are megabytes of JSON: not on the event loop.
-            history = await asyncio.to_thread(json.loads, history or "[]")
+            history = await asyncio.to_thread(json.loads, history)
         return [m for m in history or [] if isinstance(m, dict)]
+
+    def _host_database(self) -> Any:
+        """What opens a session of the host's database; None if it is not as expected."""
+        manager = self._context.conversation_manager
+        return getattr(getattr(manager, "db", None), "get_db", None) if ConversationV2 else None
 
     async def save_conversation(
         self,
@@ -212,9 +239,8 @@ class Host:
 
     async def list_conversations(self, session_id: str) -> list[HostConversation]:
         """The conversations of a session, without what was said in them."""
-        manager = self._context.conversation_manager
-        get_db = getattr(getattr(manager, "db", None), "get_db", None)
-        if get_db is None or ConversationV2 is None:
+        if (get_db := self._host_database()) is None:
+            manager = self._context.conversation_manager
             return [
                 HostConversation(c.cid, session_id, c.title or "", c.created_at, c.updated_at)
                 for c in await manager.get_conversations(unified_msg_origin=session_id)
@@ -316,6 +342,48 @@ class Host:
             return None
         fresh, cached, output = counts
         return Usage(fresh + cached, cached, output)
+
+    def _embedding_provider(self) -> Any:
+        providers = self._context.get_all_embedding_providers()
+        return providers[0] if providers else None
+
+    def embedding_model(self) -> str | None:
+        """What makes embeddings now; None without an embedding provider."""
+        provider = self._embedding_provider()
+        if provider is None:
+            return None
+        config = provider.provider_config
+        return f"{config.get('id', '')}/{config.get('embedding_model', '')}"
+
+    async def embed(self, texts: list[str]) -> list[list[float]]:
+        """Embeddings of texts; raises whatever the provider raises."""
+        return await self._embedding_provider().get_embeddings(texts)
+
+    # Tools
+
+    def add_tool(
+        self, name: str, description: str, parameters: dict[str, Any], handler: Any
+    ) -> None:
+        """Registers a tool for all sessions."""
+        if FunctionTool is None:
+            return
+        tool = FunctionTool(
+            name=name, description=description, parameters=parameters, handler=handler
+        )
+        self._context.add_llm_tools(tool)
+        # The host finds the plugin's tools by this when it is switched off or limited.
+        tool.handler_module_path = f"{__package__}.main"
+
+    def remove_tool(self, name: str) -> None:
+        """Takes a tool back."""
+        self._context.get_llm_tool_manager().remove_func(name)
+
+    def offer_tool(self, request: Any, name: str) -> None:
+        """Adds a registered tool to the tools of one request."""
+        tool = self._context.get_llm_tool_manager().get_func(name)
+        offered = getattr(request, "func_tool", None)
+        if tool is not None and hasattr(offered, "tools"):
+            offered.add_tool(tool)
 
     # Sessions and people
 

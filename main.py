@@ -20,12 +20,16 @@ from . import search_index
 from .archive import Archive
 from .archive_reader import ArchiveReader
 from .archiving import Archivist
+from .command_memory import MemoryCommand
 from .commands_history import ConversationCommands
 from .compression import Compressor
 from .errors import StorageUnavailable
 from .history import History
 from .host import Host
 from .journal import Journal
+from .memories import LongTermMemory
+from .memory_request import Recaller
+from .memory_tools import MemoryTools
 from .recovery import repair_left_behind
 from .request_flow import RequestFlow
 from .request_log import RequestLog
@@ -34,6 +38,7 @@ from .settings import Settings
 from .storage import Storage
 from .texts import Texts
 from .tokens import TokenCounter
+from .tool_shelf import ToolShelf
 from .web import PLUGIN_NAME, register_routes
 
 VERSION = "0.1.0"
@@ -61,6 +66,9 @@ class ContextManagerPlugin(Star):
         self.history: History | None = None
         self.conversations: ConversationCommands | None = None
         self.search: ChatSearch | None = None
+        self.memory: LongTermMemory | None = None
+        self.memory_command: MemoryCommand | None = None
+        self.shelf: ToolShelf | None = None
         self.closed = False
         self.version = VERSION
         self._ready = asyncio.Event()
@@ -78,6 +86,7 @@ class ContextManagerPlugin(Star):
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
         self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
         await self._keep_everything(self.storage)
+        await self._start_memory(self.storage, self.flow)
         self._ready.set()
         for warning in self.host.settings_warnings():
             logger.warning("[context_manager] %s", warning["message"])
@@ -97,6 +106,14 @@ class ContextManagerPlugin(Star):
         self.conversations = ConversationCommands(self.history, self.texts)
         self._recovering = asyncio.create_task(repair_left_behind(self.host, journal))
 
+    async def _start_memory(self, storage: Storage, flow: RequestFlow) -> None:
+        self.memory = LongTermMemory(storage, self.host, self.settings)
+        self.memory_command = MemoryCommand(self.memory, storage, self.host, self.texts)
+        flow.recaller = Recaller(self.memory, self.host, self.tokens, self.settings)
+        tools = MemoryTools(self.memory, self.texts).tools()
+        flow.shelf = self.shelf = ToolShelf(self.host, storage, self.texts, tools)
+        await self.shelf.refresh()
+
     async def terminate(self) -> None:
         """Stops everything; requests that run stay cut and are repaired after their save."""
         self.closed = True
@@ -109,8 +126,12 @@ class ContextManagerPlugin(Star):
         await asyncio.gather(*filter(None, started), return_exceptions=True)
         if self.archivist is not None:
             await self.archivist.close()
+        if self.shelf is not None:
+            self.shelf.close()
         if self.compressor is not None:
             await self.compressor.close()
+        if self.memory is not None:
+            await self.memory.close()
         if self.flow is not None and self.flow.log is not None:
             await self.flow.log.settle()
         if self.storage is not None:
@@ -179,7 +200,7 @@ class ContextManagerPlugin(Star):
     @filter.command("历史会话", alias={"conversations"})
     async def list_conversations(self, event: AstrMessageEvent):
         """列出本会话以前的对话"""
-        yield event.plain_result(await self._answer(lambda: self.conversations.list(event)))
+        yield event.plain_result(await self._answer(lambda: self.conversations.show(event)))
 
     @filter.command("恢复会话", alias={"resume_conversation"})
     async def resume_conversation(self, event: AstrMessageEvent):
@@ -204,6 +225,19 @@ class ContextManagerPlugin(Star):
             return await work()
         except StorageUnavailable:
             return self.texts.get("storage_unavailable")
+
+    @filter.command("记忆", alias={"context_memory"})
+    async def remember(self, event: AstrMessageEvent):
+        """列出、添加、删除本会话的长期记忆"""
+        words = event.message_str.split(maxsplit=1)
+        rest = words[1] if len(words) > 1 else ""
+        if MemoryCommand.changes(rest) and not await self._may_use(event):
+            yield event.plain_result(self.texts.get("not_allowed"))
+            return
+        if not await self._active() or self.memory_command is None:
+            yield event.plain_result(self.texts.get("storage_unavailable"))
+            return
+        yield event.plain_result(await self.memory_command.answer(event, rest))
 
     async def _may_use(self, event: AstrMessageEvent) -> bool:
         return self.settings.commands_open_to_everyone or await self.host.is_operator(event)

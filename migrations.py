@@ -158,6 +158,29 @@ MIGRATIONS = [
         until INTEGER NOT NULL
     );
     """,
+    # 7: long-term memories. Ids are never used twice: a person may still have one on screen.
+    """
+    CREATE TABLE memories (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        text TEXT NOT NULL,
+        text_key TEXT NOT NULL,
+        tags TEXT NOT NULL DEFAULT '[]',
+        about TEXT NOT NULL DEFAULT '',
+        source TEXT NOT NULL,
+        flagged INTEGER NOT NULL DEFAULT 0,
+        reviewed INTEGER NOT NULL DEFAULT 0,
+        created_at INTEGER NOT NULL,
+        recalled_at INTEGER
+    );
+    CREATE UNIQUE INDEX memories_once ON memories (session_id, text_key);
+    CREATE TABLE memory_vectors (
+        memory_id INTEGER PRIMARY KEY REFERENCES memories (id),
+        model TEXT NOT NULL,
+        dimension INTEGER NOT NULL,
+        vector BLOB NOT NULL
+    );
+    """,
 ]
 
 

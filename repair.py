@@ -46,7 +46,7 @@ def repaired_list(host: Host, cut: Any, messages: list[Any]) -> list[Any] | None
     sent, whole, loaded = _saved_forms(host, cut)
     if repaired_history(host.saved_form(messages), sent, whole, loaded) is None:
         return None
-    restored = host.saved_messages(cut.projection.restore(cut.run_context.messages))
+    restored = host.saved_messages(cut.whole())
     end = start + len(host.saved_messages(cut.run_context.messages))
     # The host added the turn's checkpoint when it saved, behind the last message.
     restored[-1]._checkpoint_after = messages[end - 1]._checkpoint_after
@@ -58,6 +58,6 @@ def _saved_forms(host: Host, cut: Any) -> tuple[History, History, History]:
     final = cut.run_context.messages
     return (
         host.saved_form(final),
-        host.saved_form(cut.projection.restore(final)),
+        host.saved_form(cut.whole()),
         host.saved_form(cut.projection.before),
     )

@@ -33,13 +33,16 @@ from .errors import StorageUnavailable
 from .fingerprint import fingerprint
 from .host import Host
 from .journal import History, Journal
+from .memory_request import Recaller
 from .recovery import mend_left_behind
 from .repair import EarlyLook, repaired_behind, repaired_list, repaired_store
 from .request_log import RequestLog
 from .request_record import Measurements, head_of, record_of
 from .settings import Settings
 from .storage import Session, Storage
+from .temporary_part import TemporaryPart
 from .tokens import TokenCounter
+from .tool_shelf import ToolShelf
 
 logger = logging.getLogger("astrbot")
 
@@ -75,6 +78,7 @@ class RequestState:
         journal_id: Of its row in the journal, while it is cut.
         restored: Whether the whole history is back in that list.
         measured: Set once the request is built.
+        recalled: The memories on the current message, if there are any.
     """
 
     owner: Any
@@ -89,10 +93,20 @@ class RequestState:
     failed: bool = False
     sections_sent: bool = False
     measured: Measurements | None = None
+    recalled: TemporaryPart | None = None
 
     @property
     def open_cut(self) -> bool:
-        return self.projection is not None and not self.restored and self.projection.changed_history
+        """Whether the host would save anything else than without the plugin now."""
+        if self.projection is None or self.restored:
+            return False
+        carries = self.recalled is not None and self.recalled.changes_saved_form
+        return carries or self.projection.changed_history
+
+    def whole(self) -> list[Any]:
+        """The list the host should save."""
+        restored = self.projection.restore(self.run_context.messages)
+        return self.recalled.plain(restored) if self.recalled else restored
 
 
 @dataclass(slots=True)
@@ -107,6 +121,8 @@ class RequestFlow:
     log: RequestLog | None = None
     journal: Journal | None = None
     archivist: Archivist | None = None
+    recaller: Recaller | None = None
+    shelf: ToolShelf | None = None
     heads: _Bounded = field(default_factory=_Bounded)
     reports: _Bounded = field(default_factory=_Bounded)
     counters: Counter[str] = field(default_factory=Counter)
@@ -122,6 +138,8 @@ class RequestFlow:
         conversation_id = getattr(conversation, "cid", None) or None
         state = self._begin(event, conversation_id, request)
         await self.see_session(event)
+        if self.shelf is not None:
+            self.shelf.fit(request, self._sessions.get(state.session_id))
         if self.host.missing_features or self._no_list_reported:
             await self._inject_sections(state)
 
@@ -150,8 +168,11 @@ class RequestFlow:
         state.measured = Measurements(int(self.clock()))
         projection = await self._project(event, state, messages)
         state.projection, state.run_context = projection, run_context
+        if state.recalled is not None:
+            state.recalled.attach()
         if state.conversation_id and projection.changed_history:
             await self._note_in_journal(state)
+        if state.conversation_id and state.open_cut:
             self._open_cuts.setdefault(state.conversation_id, []).append(state)
         messages[:] = projection.messages
         self._distrust_token_usage(state)
@@ -166,6 +187,8 @@ class RequestFlow:
         state = self._state(event)
         if state is None or state.projection is None or run_context is not state.run_context:
             return
+        if state.recalled is not None:
+            state.recalled.detach()
         run_context.messages[:] = state.projection.restore(run_context.messages)
         state.restored = True
         state.measured.usage = self.host.reported_usage(response)
@@ -241,21 +264,25 @@ class RequestFlow:
         provider = await self.host.request_provider(event)
         state.measured.model = provider.model if provider else ""
         values = session or self.settings
-        return build(
+        limits = Limits(
+            budget=values.recent_context_token_budget,
+            host_limit=self.host.host_limit(provider),
+            keep_ratio=values.window_keep_ratio,
+            keep_media_turns=self.settings.keep_media_turns,
+        )
+        projection = build(
             messages,
             fixed_memory=session.fixed_memory if session else "",
             summary=session.summary if session else "",
-            limits=Limits(
-                budget=values.recent_context_token_budget,
-                host_limit=self.host.host_limit(provider),
-                keep_ratio=values.window_keep_ratio,
-                keep_media_turns=self.settings.keep_media_turns,
-            ),
+            limits=limits,
             mark=await self.window_of(state.conversation_id) if state.request else None,
             tool_tokens=self._tool_tokens(state.request),
             measure=self.host.measure,
             make_message=self.host.make_message,
         )
+        if self.recaller is not None:
+            state.recalled = await self.recaller.recall(event, session, projection, limits)
+        return projection
 
     def _tool_tokens(self, request: Any) -> int:
         tools = getattr(request, "func_tool", None)

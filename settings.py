@@ -18,12 +18,18 @@ class Settings(SharedValues):
 
     Attributes:
         keep_media_turns: Finished turns whose images and audio are still sent.
+        memory_max_entries: Long-term memories a session may hold.
+        memory_recall_top_k: Memories that one request is sent with at most; 0: none.
+        memory_recall_tokens: Tokens they may need together.
         commands_open_to_everyone: Whether every group member may use commands
             that spend tokens or change memory.
         language: Language of command answers.
     """
 
     keep_media_turns: Annotated[int, Field(strict=True, ge=0, le=50)] = 3
+    memory_max_entries: Annotated[int, Field(strict=True, ge=1, le=1000)] = 200
+    memory_recall_top_k: Annotated[int, Field(strict=True, ge=0, le=20)] = 3
+    memory_recall_tokens: Annotated[int, Field(strict=True, ge=50, le=8000)] = 500
     commands_open_to_everyone: bool = False
     language: Literal["zh-CN", "en-US"] = "zh-CN"
 

@@ -15,6 +15,7 @@ from astrbot.api.web import error_response, json_response, request
 from pydantic import BaseModel, ValidationError
 
 from .api_history import HistoryApi
+from .api_memories import MemoryApi
 from .api_models import (
     ApplyBody,
     CompressBody,
@@ -23,6 +24,9 @@ from .api_models import (
     HistoryQuery,
     ImportQuery,
     ListQuery,
+    MemoriesQuery,
+    MemoryBody,
+    MemoryDeleteBody,
     Nothing,
     PreviewQuery,
     RequestsQuery,
@@ -129,6 +133,7 @@ def register_routes(context: Any, plugin: Any) -> None:
     """Registers every route of the page; the host never unregisters one."""
     api, requests, transfer = SessionApi(plugin), RequestApi(plugin), TransferApi(plugin)
     history = HistoryApi(plugin)
+    memories = MemoryApi(plugin)
     routes: list[tuple[str, str, Callable[[Any], Awaitable[Any]], type]] = [
         ("sessions", "GET", api.sessions, ListQuery),
         ("session", "GET", api.session, SessionQuery),
@@ -142,6 +147,9 @@ def register_routes(context: Any, plugin: Any) -> None:
         ("session/prompt", "GET", api.prompt, SessionQuery),
         ("session/requests", "GET", requests.requests, RequestsQuery),
         ("session/preview", "GET", requests.preview, PreviewQuery),
+        ("memories", "GET", memories.memories, MemoriesQuery),
+        ("memories", "POST", memories.save, MemoryBody),
+        ("memories/delete", "POST", memories.delete, MemoryDeleteBody),
         ("export", "GET", transfer.export, ExportQuery),
         ("import", "POST", transfer.import_file, ImportQuery),
         ("import/preview", "POST", transfer.preview_import, Nothing),
