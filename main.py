@@ -110,7 +110,7 @@ class ContextManagerPlugin(Star):
         self.memory = LongTermMemory(storage, self.host, self.settings)
         self.memory_command = MemoryCommand(self.memory, storage, self.host, self.texts)
         flow.recaller = Recaller(self.memory, self.host, self.tokens, self.settings)
-        tools = MemoryTools(self.memory, self.texts).tools()
+        tools = [*MemoryTools(self.memory, self.texts).tools(), *self.search.tools()]
         flow.shelf = self.shelf = ToolShelf(self.host, storage, self.texts, tools)
         await self.shelf.refresh()
 

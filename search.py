@@ -88,6 +88,7 @@ class Hit:
     Attributes:
         in_host: Whether the host still holds it.
         title: Of its conversation.
+        session_name: Group name or nickname as last seen.
         snippet: A piece of ``text`` in which the hits are marked.
     """
 
@@ -101,6 +102,7 @@ class Hit:
     text: str
     in_host: bool
     title: str
+    session_name: str
     snippet: str
 
 
@@ -335,14 +337,16 @@ def _hits(
     condition, values = scope.condition("m.")
     rows = db.execute(
         "SELECT m.id, m.session_id, m.conversation_id, m.seq, m.role, m.sender, m.time, m.text,"
-        " m.in_host AND coalesce(c.in_host, 1), coalesce(c.title, '')"
-        " FROM archived_messages m LEFT JOIN archived_conversations c USING (conversation_id)"
+        " m.in_host AND coalesce(c.in_host, 1), coalesce(c.title, ''),"
+        " coalesce(s.display_name, '') FROM archived_messages m"
+        " LEFT JOIN archived_conversations c ON c.conversation_id = m.conversation_id"
+        " LEFT JOIN sessions s ON s.session_id = m.session_id"
         f" WHERE m.id IN (SELECT value FROM json_each(?)) AND {condition}",
         [json.dumps(list(ids)), *values],
     )
     found = {row[0]: row for row in rows}
     return [
-        Hit(*row[:8], bool(row[8]), row[9], snippet(row[7], question.terms, question.text))
+        Hit(*row[:8], bool(row[8]), *row[9:], snippet(row[7], question.terms, question.text))
         for row in map(found.get, ids)
         if row is not None
     ]

@@ -15,7 +15,9 @@ from .database import Database
 from .message_text import clean_text
 from .search import Hit, Scope, search
 from .search_snippet import HIT_END, HIT_START
+from .storage import Session
 from .texts import Texts
+from .tool_shelf import Tool
 
 TOOL_NAME = "search_history"
 
@@ -47,6 +49,19 @@ class ChatSearch:
         found = await search(self._database, query, Scope(session_id), limit=_SHOWN)
         lines = [self._line(number, hit, hit.snippet) for number, hit in enumerate(found.items, 1)]
         return self._answer(query, found.total, lines)
+
+    def tools(self) -> list[Tool]:
+        """The tool, with its description in the plugin's language."""
+        properties = {
+            "query": {"type": "string", "description": self._texts.get("tool_search_query")},
+            "limit": {"type": "integer", "description": self._texts.get("tool_search_limit")},
+        }
+
+        async def run(session: Session, _: Any, arguments: dict[str, Any]) -> str:
+            return await self.tool(session.session_id, arguments)
+
+        description = self._texts.get("tool_search_history")
+        return [Tool(TOOL_NAME, "search_tool_enabled", description, properties, ("query",), run)]
 
     async def tool(self, session_id: str, arguments: dict[str, Any]) -> str:
         """The answer to a model's call.
