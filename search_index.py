@@ -34,8 +34,8 @@ IndexedRow = tuple[int, str, str, str]
 
 # Rows a step of indexing anew; other users of the database wait for one step.
 STEP = 200
-# Pages that one step of compacting merges; some 20 milliseconds.
-_MERGED_PAGES = 200
+# Pages that one step of compacting merges; some 30 milliseconds.
+_MERGED_PAGES = 100
 
 # More buckets make a search within a session faster and one over all slower.
 _BUCKETS = 32
