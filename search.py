@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from .database import Database
-from .search_index import count_everywhere, ids_everywhere, ids_in_session, session_size
+from .search_index import count_holders, holders, session_size
 from .search_question import Question, read_question
 from .search_ranking import (
     NEIGHBOUR_WEIGHTS,
@@ -36,8 +36,8 @@ RANKED = 400
 _COMPARED = 2000
 # The newest messages in which a piece of a word is looked for.
 _SCANNED, _SCAN_HITS = 20_000, 1000
-# Over all sessions: a term in more messages than this says too little to be read, and
-# what is read of all terms together.
+# A term in more messages than this says too little to be read, and what is read of all
+# terms together; sessions with fewer messages are read as a whole.
 _COMMON, _READ = 20_000, 50_000
 # Candidates of a day that the question names.
 _OF_A_DAY = 400
@@ -156,13 +156,13 @@ class _Lookup:
 
     def __init__(self, db: sqlite3.Connection, question: Question, scope: Scope) -> None:
         total = _total(db, scope)
-        self.holders = _holders(db, question.terms, scope)
+        self.holders = _holders(db, question.terms, scope.session_id, total)
         frequencies = {term: len(ids) for term, ids in self.holders.items()}
         self.statistics = Statistics(total, frequencies, 1.0)
         scanned, self.likely = _likely(db, self.holders, question, scope)
         found = Counter(row_id for ids in self.holders.values() for row_id in ids)
         weights = self.statistics.weights(self.holders)
-        least = question.least_terms
+        least = question.least_terms(len(self.holders))
         self.points = dict.fromkeys(scanned, 0.0)
         for term, ids in self.holders.items():
             for row_id in ids:
@@ -182,21 +182,21 @@ def _total(db: sqlite3.Connection, scope: Scope) -> int:
 
 
 def _holders(
-    db: sqlite3.Connection, terms: Sequence[str], scope: Scope
+    db: sqlite3.Connection, terms: Sequence[str], session_id: str | None, total: int
 ) -> dict[str, frozenset[int]]:
-    if scope.session_id is not None:
-        session_id = scope.session_id
-        return {term: frozenset(ids_in_session(db, session_id, term)) for term in terms}
-    counts = {term: count_everywhere(db, term, _COMMON) for term in terms}
-    holders: dict[str, frozenset[int]] = {}
+    """The messages that hold each term; the most common terms are left out where it matters."""
+    counts = dict.fromkeys(terms, 0)
+    if session_id is None or total > _COMMON:
+        counts = {term: count_holders(db, term, session_id, _COMMON) for term in terms}
+    found: dict[str, frozenset[int]] = {}
     left = _READ
     for term in sorted(terms, key=counts.__getitem__):
         # The rarest is read whatever it costs: there is nothing else to go by.
-        if holders and (counts[term] >= _COMMON or counts[term] > left):
+        if found and (counts[term] >= _COMMON or counts[term] > left):
             break
-        holders[term] = frozenset(ids_everywhere(db, term, _COMMON))
+        found[term] = frozenset(holders(db, term, session_id, _COMMON))
         left -= counts[term]
-    return holders
+    return found
 
 
 def _likely(
