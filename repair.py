@@ -4,11 +4,16 @@ One rule for every place it is applied at: a list is repaired only if it was sav
 from that very cut. ``cut`` is a request whose list was cut and not restored.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
+from .archive_rows import Turn
+from .archiving import Saved
 from .host import Host
 from .projection import repaired_behind_short, repaired_history
+
+logger = logging.getLogger("astrbot")
 
 History = list[dict[str, Any]]
 
@@ -36,6 +41,60 @@ def repaired_behind(host: Host, cut: Any, early: EarlyLook, stored: History) -> 
     """The same once a request without the plugin has saved over it."""
     loaded = host.saved_form(cut.projection.before)
     return repaired_behind_short(stored, early.saved, early.repaired, loaded)
+
+
+async def early_look(host: Host, cut: Any) -> EarlyLook | None:
+    """What was saved from a cut, before a waiting message can save over it.
+
+    Only once the plugin is switched off: until then that message's own request mends
+    the list it loads.
+    """
+    if not cut.open_cut:
+        return None
+    stored = await host.load_conversation(cut.session_id, cut.conversation_id)
+    normalised = host.normalised(stored or []) or []
+    repaired = repaired_store(host, cut, normalised)
+    return EarlyLook(normalised, repaired) if repaired is not None else None
+
+
+async def checked(host: Host, request: Any, early: EarlyLook | None) -> tuple[Saved | None, bool]:
+    """Repairs what the host saved of a request; under the session's lock.
+
+    Args:
+        host: The host.
+        request: A request whose task has ended.
+        early: What was seen before a waiting message, without the plugin.
+
+    Returns:
+        The conversation as it is then, None if there is none; and whether it was repaired.
+    """
+    session_id, conversation_id = request.session_id, request.conversation_id
+    listed = await host.list_conversations(session_id)
+    stored = await host.load_conversation(session_id, conversation_id)
+    history = None
+    if request.open_cut and stored:
+        normalised = host.normalised(stored) or []
+        history = repaired_store(host, request, normalised)
+        if history is None and early is not None:
+            history = repaired_behind(host, request, early, normalised)
+    if history is not None:
+        logger.info("[context_manager] %s: cut history repaired", session_id)
+    if history is not None or request.failed or request.projection.changed_history:
+        # The stored usage is that of a short request; without the plugin
+        # the host would believe it and send everything.
+        await host.save_conversation(session_id, conversation_id, history)
+    found = next((c for c in listed if c.conversation_id == conversation_id), None)
+    if found is None or stored is None:
+        return None, history is not None
+    saved = Saved(found, stored if history is None else history, _turn_of(host, request))
+    return saved, history is not None
+
+
+def _turn_of(host: Host, request: Any) -> Turn | None:
+    if request.projection is None:
+        return None
+    before = len(host.saved_messages(request.projection.before))
+    return Turn(before, request.measured.at, request.sender)
 
 
 def repaired_list(host: Host, cut: Any, messages: list[Any]) -> list[Any] | None:

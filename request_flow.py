@@ -19,7 +19,6 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .archive_rows import Turn
 from .archiving import Archivist, Saved
 from .context_logic import (
     Limits,
@@ -32,10 +31,10 @@ from .context_logic import (
 from .errors import StorageUnavailable
 from .fingerprint import fingerprint
 from .host import Host
-from .journal import History, Journal
+from .journal import Journal
 from .memory_request import Recaller
 from .recovery import mend_left_behind
-from .repair import EarlyLook, repaired_behind, repaired_list, repaired_store
+from .repair import checked, early_look, repaired_list
 from .request_log import RequestLog
 from .request_record import Measurements, head_of, record_of
 from .settings import Settings
@@ -369,8 +368,7 @@ class RequestFlow:
             return
         before = self.host.saved_messages(projection.before)
         sent = self.host.saved_messages([*projection.handed_over, projection.current])
-        # The storage logs a failure; the cut goes on without the journal.
-        with contextlib.suppress(StorageUnavailable):
+        try:
             state.journal_id = await self.journal.open(
                 state.session_id,
                 state.conversation_id,
@@ -378,6 +376,11 @@ class RequestFlow:
                 fingerprint(sent),
                 lambda: self.host.saved_form(projection.before),
             )
+        except StorageUnavailable:
+            # The storage logs it; the cut goes on without the journal.
+            return
+        except Exception:
+            logger.exception("[context_manager] %s: no journal of a request", state.session_id)
 
     async def _mend_loaded(self, state: RequestState, messages: list[Any]) -> None:
         """Repairs a list that was loaded from a conversation still cut."""
@@ -406,9 +409,10 @@ class RequestFlow:
     async def _repair_after_save(self, state: RequestState) -> None:
         conversation_id, saved = state.conversation_id or "", None
         try:
-            early = await self._early_look(state)
+            early = await early_look(self.host, state) if self.closed else None
             async with self.host.session_lock(state.session_id):
-                saved = await self._checked(state, early)
+                saved, repaired = await checked(self.host, state, early)
+            self.counters["repairs"] += repaired
         except Exception:
             logger.exception(
                 "[context_manager] %s: could not check the saved history", state.session_id
@@ -421,51 +425,6 @@ class RequestFlow:
                 self._open_cuts.pop(conversation_id, None)
         if saved is not None and not self.closed:
             await self._keep(state, saved)
-
-    async def _early_look(self, state: RequestState) -> EarlyLook | None:
-        """What was saved from a cut, before a waiting message can save over it.
-
-        Only once the plugin is switched off: until then that message's own request
-        mends the list it loads.
-        """
-        if not self.closed or not state.open_cut:
-            return None
-        stored = await self._normalised(state)
-        repaired = repaired_store(self.host, state, stored)
-        return EarlyLook(stored, repaired) if repaired is not None else None
-
-    async def _normalised(self, state: RequestState) -> History:
-        stored = await self.host.load_conversation(state.session_id, state.conversation_id)
-        return self.host.normalised(stored or []) or []
-
-    async def _checked(self, state: RequestState, early: EarlyLook | None) -> Saved | None:
-        """Repairs what the host saved; the conversation as it is then, None if there is none."""
-        session_id, conversation_id = state.session_id, state.conversation_id
-        listed = await self.host.list_conversations(session_id)
-        stored = await self.host.load_conversation(session_id, conversation_id)
-        history = None
-        if state.open_cut and stored:
-            normalised = self.host.normalised(stored) or []
-            history = repaired_store(self.host, state, normalised)
-            if history is None and early is not None:
-                history = repaired_behind(self.host, state, early, normalised)
-        if history is not None:
-            self.counters["repairs"] += 1
-            logger.info("[context_manager] %s: cut history repaired", session_id)
-        if history is not None or state.failed or state.projection.changed_history:
-            # The stored usage is that of a short request; without the plugin
-            # the host would believe it and send everything.
-            await self.host.save_conversation(session_id, conversation_id, history)
-        found = next((c for c in listed if c.conversation_id == conversation_id), None)
-        if found is None or stored is None:
-            return None
-        return Saved(found, stored if history is None else history, self._turn_of(state))
-
-    def _turn_of(self, state: RequestState) -> Turn | None:
-        if state.projection is None:
-            return None
-        before = len(self.host.saved_messages(state.projection.before))
-        return Turn(before, state.measured.at, state.sender)
 
     async def _keep(self, state: RequestState, saved: Saved) -> None:
         """Takes over what was saved into the journal and the archive."""
