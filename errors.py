@@ -65,12 +65,14 @@ class CompressionRefused(ContextManagerError):
 
     Attributes:
         reason_key: Key of the text that explains it to the user.
+        final: Whether asking the model again cannot help.
         params: Values for the placeholders of that text.
     """
 
-    def __init__(self, reason_key: str, **params: Any) -> None:
+    def __init__(self, reason_key: str, *, final: bool = False, **params: Any) -> None:
         super().__init__(reason_key)
         self.reason_key = reason_key
+        self.final = final
         self.params = params
 
 

@@ -10,12 +10,13 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from .archive import HostConversation
 from .context_logic import Cost, Draft
+from .host_types import ChatProvider, LLMAnswer
+from .host_warnings import context_settings, warning
 from .message_text import field, media_kind, part_text, parts_of
 from .request_log import Usage
 from .tokens import TokenCounter
@@ -56,6 +57,11 @@ except ImportError:
     # Without it conversations are listed with everything that was said in them.
     ConversationV2 = Text = select = type_coerce = None
 try:
+    from astrbot.core.message.message_event_result import MessageChain
+except ImportError:
+    # Without it the plugin cannot speak first; answers to commands still work.
+    MessageChain = None
+try:
     from astrbot.core.config.default import VERSION
 except ImportError:
     VERSION = "unknown"
@@ -64,33 +70,6 @@ except ImportError:
 HOST_THRESHOLD = 0.82
 GROUP_LOOKUP_SECONDS = 3
 _ESTIMATE_CACHE = 50_000
-
-
-@dataclass(frozen=True, slots=True)
-class ChatProvider:
-    """The chat model of a session.
-
-    Attributes:
-        provider_id: The host's id of the provider.
-        model: Model name.
-        max_context_tokens: The model's window, 0 if the host does not know it.
-    """
-
-    provider_id: str
-    model: str
-    max_context_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class LLMAnswer:
-    """What a model answered to a call of the plugin's own."""
-
-    text: str
-    role: str
-    reasoning: str
-    input_tokens: int | None
-    output_tokens: int | None
-    finish: str | None
 
 
 class Host:
@@ -296,6 +275,10 @@ class Host:
             return self._described(self._context.get_provider_by_id(chosen))
         return await self.current_chat_provider(event.unified_msg_origin)
 
+    def chat_provider(self, provider_id: str) -> ChatProvider | None:
+        """A chat model by its id, or None."""
+        return self._described(self._context.get_provider_by_id(provider_id))
+
     def _described(self, provider: Any) -> ChatProvider | None:
         config = getattr(provider, "provider_config", None)
         if not isinstance(config, dict):
@@ -343,6 +326,27 @@ class Host:
         fresh, cached, output = counts
         return Usage(fresh + cached, cached, output)
 
+    async def persona(self, session_id: str, conversation_id: str) -> str:
+        """The prompt of the role that the assistant plays in a conversation, or nothing."""
+        manager = getattr(self._context, "persona_manager", None)
+        resolve = getattr(manager, "resolve_selected_persona", None)
+        if resolve is None:
+            return ""
+        try:
+            conversation = await self._context.conversation_manager.get_conversation(
+                session_id, conversation_id
+            )
+            found = await resolve(
+                umo=session_id,
+                conversation_persona_id=getattr(conversation, "persona_id", None),
+                platform_name=session_id.partition(":")[0],
+                provider_settings=self._context.get_config(session_id).get("provider_settings"),
+            )
+            return str((found[1] or {}).get("prompt") or "")
+        except Exception as error:  # noqa: BLE001  a summary without its role is still one
+            logger.debug("[context_manager] %s: no persona: %s", session_id, error)
+            return ""
+
     def _embedding_provider(self) -> Any:
         providers = self._context.get_all_embedding_providers()
         return providers[0] if providers else None
@@ -386,6 +390,16 @@ class Host:
             offered.add_tool(tool)
 
     # Sessions and people
+
+    async def send_text(self, session_id: str, text: str) -> bool:
+        """Says something in a chat unasked; False if its platform cannot."""
+        if MessageChain is None:
+            return False
+        try:
+            return bool(await self._context.send_message(session_id, MessageChain().message(text)))
+        except Exception as error:  # noqa: BLE001  platform adapters raise anything
+            logger.debug("[context_manager] %s: nothing sent: %s", session_id, error)
+            return False
 
     def session_of(self, event: Any) -> tuple[str, str, str]:
         """``(session_id, display_name, platform)`` of an event; the name may be empty."""
@@ -440,13 +454,13 @@ class Host:
         """Host settings that work against the plugin, as ``{code, message}``."""
         warnings = []
         for profile, config in self._configs():
-            strategy, turns = _context_settings(config)
+            strategy, turns = context_settings(config)
             if strategy is not None and strategy != "truncate_by_turns":
-                warnings.append(_warning("host_strategy", strategy, profile))
+                warnings.append(warning("host_strategy", strategy, profile))
             if isinstance(turns, int) and turns >= 0:
-                warnings.append(_warning("host_turn_limit", turns, profile))
+                warnings.append(warning("host_turn_limit", turns, profile))
         if self.missing_features:
-            warnings.append(_warning("host_features", ", ".join(self.missing_features)))
+            warnings.append(warning("host_features", ", ".join(self.missing_features)))
         return warnings
 
     def _configs(self) -> list[tuple[str, Any]]:
@@ -467,38 +481,3 @@ class Host:
 def _seconds(moment: datetime) -> float:
     """Unix seconds of a time of the host, which it stores in UTC without saying so."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _context_settings(config: Any) -> tuple[Any, Any]:
-    """Strategy and turn limit, from whichever place this host keeps them in."""
-    runner = (config.get("agent_runner") or {}).get("config") or {}
-    compression = runner.get("compression")
-    if isinstance(compression, dict):
-        return compression.get("overflow_strategy"), compression.get("max_turns")
-    settings = config.get("provider_settings") or {}
-    return settings.get("context_limit_reached_strategy"), settings.get("max_context_length")
-
-
-_WARNINGS = {
-    "host_strategy": (
-        "{where}AstrBot 的“历史超限或上下文接近上限时的处理方式”现在是“{value}”，",
-        "它会在本插件之外再压缩或改写历史。请改为“按对话轮数截断”(truncate_by_turns)。",
-        " / {where}AstrBot's own overflow strategy is '{value}'; set it to truncate_by_turns.",
-    ),
-    "host_turn_limit": (
-        "{where}AstrBot 的“压缩前最多保留对话轮数”现在是 {value}，",
-        "超出的轮次会被 AstrBot 自己丢掉。请改为 -1（不限制）。",
-        " / {where}AstrBot's own turn limit is {value}; set it to -1.",
-    ),
-    "host_features": (
-        "这个 AstrBot 版本缺少插件需要的接口（{value}），",
-        "插件不再裁剪请求，仍会注入固定记忆和摘要。",
-        " / This AstrBot lacks {value}; requests are not cut.",
-    ),
-}
-
-
-def _warning(code: str, value: Any, profile: str = "") -> dict[str, str]:
-    where = f"[{profile}] " if profile else ""
-    message = "".join(_WARNINGS[code]).format(value=value, where=where)
-    return {"code": code, "message": message}

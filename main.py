@@ -20,6 +20,7 @@ from . import search_index
 from .archive import Archive
 from .archive_reader import ArchiveReader
 from .archiving import Archivist
+from .auto_compression import AutoCompression
 from .command_memory import MemoryCommand
 from .commands_history import ConversationCommands
 from .compression import Compressor
@@ -61,6 +62,7 @@ class ContextManagerPlugin(Star):
         self.host = Host(context, self.tokens)
         self.storage: Storage | None = None
         self.compressor: Compressor | None = None
+        self.automatic: AutoCompression | None = None
         self.flow: RequestFlow | None = None
         self.archivist: Archivist | None = None
         self.history: History | None = None
@@ -84,8 +86,8 @@ class ContextManagerPlugin(Star):
         self._loading = asyncio.create_task(self.tokens.load())
         log = RequestLog(self.storage.database)
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
-        self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
         await self._keep_everything(self.storage)
+        self._start_compression(self.storage, self.flow)
         await self._start_memory(self.storage, self.flow)
         self._ready.set()
         for warning in self.host.settings_warnings():
@@ -105,6 +107,21 @@ class ContextManagerPlugin(Star):
         self.history = History(ArchiveReader(storage.database), self.archivist, self.host)
         self.conversations = ConversationCommands(self.history, self.texts)
         self._recovering = asyncio.create_task(repair_left_behind(self.host, journal))
+
+    def _start_compression(self, storage: Storage, flow: RequestFlow) -> None:
+        load = flow.whole_history
+        self.compressor = Compressor(
+            storage, self.host, self.tokens, self.settings, load_history=load
+        )
+        self.automatic = AutoCompression(
+            storage,
+            self.compressor,
+            self.tokens,
+            self.texts,
+            load_history=load,
+            say=self.host.send_text,
+        )
+        flow.after_save = self.automatic.after_save
 
     async def _start_memory(self, storage: Storage, flow: RequestFlow) -> None:
         self.memory = LongTermMemory(storage, self.host, self.settings)
@@ -126,6 +143,8 @@ class ContextManagerPlugin(Star):
         await asyncio.gather(*filter(None, started), return_exceptions=True)
         if self.archivist is not None:
             await self.archivist.close()
+        if self.automatic is not None:
+            await self.automatic.close()
         if self.shelf is not None:
             self.shelf.close()
         if self.compressor is not None:
@@ -188,14 +207,13 @@ class ContextManagerPlugin(Star):
         if not await self._active() or self.compressor is None:
             yield event.plain_result(self.texts.get("storage_unavailable"))
             return
-        words = event.message_str.split(maxsplit=1)
+        words = event.message_str.split(maxsplit=1)[1:]
         await self._guarded(event, self.flow.see_session(event))
-        job = self.compressor.start(event.unified_msg_origin, words[1] if len(words) > 1 else "")
-        await job.prepared()
-        if job.state == "running":
-            yield event.plain_result(self.texts.get("compress_started"))
-        await job.wait()
-        yield event.plain_result(job.message)
+        provider = await self.host.request_provider(event)
+        async for line in self.compressor.report(
+            event.unified_msg_origin, *words, provider=provider
+        ):
+            yield event.plain_result(line)
 
     @filter.command("历史会话", alias={"conversations"})
     async def list_conversations(self, event: AstrMessageEvent):

@@ -181,6 +181,28 @@ MIGRATIONS = [
         vector BLOB NOT NULL
     );
     """,
+    # 8: costs of compressions by session, source and model, and which sessions'
+    # automatic ones have to wait.
+    """
+    CREATE TABLE compression_costs (
+        session_id TEXT NOT NULL,
+        source TEXT NOT NULL,
+        model TEXT NOT NULL,
+        jobs INTEGER NOT NULL,
+        calls INTEGER NOT NULL,
+        unreported INTEGER NOT NULL,
+        input_tokens INTEGER NOT NULL,
+        output_tokens INTEGER NOT NULL,
+        PRIMARY KEY (session_id, source, model)
+    );
+    CREATE TABLE compression_pauses (
+        session_id TEXT PRIMARY KEY,
+        failures INTEGER NOT NULL,
+        until INTEGER NOT NULL,
+        messages INTEGER NOT NULL,
+        reason TEXT NOT NULL
+    );
+    """,
 ]
 
 

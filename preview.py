@@ -11,7 +11,7 @@ it. Invariants:
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .context_logic import Limits, Projection, WindowMark, build
@@ -21,6 +21,7 @@ from .request_flow import RequestFlow
 from .request_record import SentHead
 from .storage import Session
 from .tokens import TokenCounter
+from .watermark import Zones, covered_messages, without_checkpoints, zones
 
 ALL = 1_000_000
 # Sections that do not depend on the history, as a record names them.
@@ -37,6 +38,7 @@ class _Basis:
     mark: WindowMark | None
     head: SentHead
     known_sizes: dict[str, int] | None
+    covered: int
 
     @property
     def extra_tokens(self) -> int:
@@ -72,7 +74,9 @@ async def _basis(flow: RequestFlow, session: Session) -> _Basis:
     )
     mark = await flow.window_of(conversation_id)
     head, sizes = await _last_head(flow, session)
-    return _Basis(session, history, limits, mark, head, sizes)
+    watermark = await flow.storage.latest_coverage(session.session_id) if flow.storage else None
+    covered = await asyncio.to_thread(covered_messages, watermark, conversation_id, history)
+    return _Basis(session, history, limits, mark, head, sizes, covered)
 
 
 async def _last_head(flow: RequestFlow, session: Session) -> tuple[SentHead, dict[str, int] | None]:
@@ -105,6 +109,7 @@ def _nothing(session: Session, reason: str, as_of: int | None) -> dict[str, Any]
         "messages": [],
         "messages_total": 0,
         "left_out": {"turns": 0, "messages": 0, "tokens": 0, "reason": reason},
+        "zones": asdict(Zones(0, 0, 0, 0)),
         "first_turn": 0,
         "as_of": as_of,
     }
@@ -139,9 +144,15 @@ def _built(host: Host, tokens: TokenCounter, basis: _Basis, limit: int) -> dict[
             "tokens": tokens.count_messages(left_out),
             "reason": _reason(projection, basis) if left_out else "",
         },
+        "zones": asdict(_zones(projection, basis)),
         "first_turn": report.first_turn,
         "as_of": basis.head.at or None,
     }
+
+
+def _zones(projection: Projection, basis: _Basis) -> Zones:
+    total = len(without_checkpoints(basis.history))
+    return zones(total, basis.covered, projection.report.left_out_messages)
 
 
 def _sections(projection: Projection, basis: _Basis) -> list[dict[str, Any]]:

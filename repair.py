@@ -33,13 +33,17 @@ class EarlyLook:
 
 def repaired_store(host: Host, cut: Any, stored: History) -> History | None:
     """The whole history for a stored list that was saved from a cut, or None."""
+    normalised = host.normalised(stored)
+    if not normalised:
+        return None
     sent, whole, loaded = _saved_forms(host, cut)
-    return repaired_history(stored, sent, whole, loaded)
+    return repaired_history(normalised, sent, whole, loaded)
 
 
 def repaired_behind(host: Host, cut: Any, early: EarlyLook, stored: History) -> History | None:
     """The same once a request without the plugin has saved over it."""
     loaded = host.saved_form(cut.projection.before)
+    stored = host.normalised(stored) or []
     return repaired_behind_short(stored, early.saved, early.repaired, loaded)
 
 
@@ -51,10 +55,9 @@ async def early_look(host: Host, cut: Any) -> EarlyLook | None:
     """
     if not cut.open_cut:
         return None
-    stored = await host.load_conversation(cut.session_id, cut.conversation_id)
-    normalised = host.normalised(stored or []) or []
-    repaired = repaired_store(host, cut, normalised)
-    return EarlyLook(normalised, repaired) if repaired is not None else None
+    stored = await host.load_conversation(cut.session_id, cut.conversation_id) or []
+    repaired = repaired_store(host, cut, stored)
+    return EarlyLook(host.normalised(stored), repaired) if repaired is not None else None
 
 
 async def checked(host: Host, request: Any, early: EarlyLook | None) -> tuple[Saved | None, bool]:
@@ -73,10 +76,9 @@ async def checked(host: Host, request: Any, early: EarlyLook | None) -> tuple[Sa
     stored = await host.load_conversation(session_id, conversation_id)
     history = None
     if request.open_cut and stored:
-        normalised = host.normalised(stored) or []
-        history = repaired_store(host, request, normalised)
+        history = repaired_store(host, request, stored)
         if history is None and early is not None:
-            history = repaired_behind(host, request, early, normalised)
+            history = repaired_behind(host, request, early, stored)
     if history is not None:
         logger.info("[context_manager] %s: cut history repaired", session_id)
     if history is not None or request.failed or request.projection.changed_history:

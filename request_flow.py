@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,83 +34,28 @@ from .host import Host
 from .journal import Journal
 from .memory_request import Recaller
 from .recovery import mend_left_behind
-from .repair import checked, early_look, repaired_list
+from .repair import checked, early_look, repaired_list, repaired_store
 from .request_log import RequestLog
 from .request_record import Measurements, head_of, record_of
+from .request_state import Bounded, RequestState, SavedRequest
 from .settings import Settings
 from .storage import Session, Storage
-from .temporary_part import TemporaryPart
 from .tokens import TokenCounter
 from .tool_shelf import ToolShelf
 
 logger = logging.getLogger("astrbot")
 
 STATE_KEY = "_context_manager_request"
-# Sessions whose last known row, window and report are held in memory.
-REMEMBERED_SESSIONS = 128
-
 # Repairs outlive the plugin instance: a reload must not cancel them.
 _repairs: set[asyncio.Task[None]] = set()
 
 
-class _Bounded(dict):
-    """A dict that forgets its oldest entries."""
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.pop(key, None)
-        super().__setitem__(key, value)
-        while len(self) > REMEMBERED_SESSIONS:
-            del self[next(iter(self))]
-
-
-@dataclass(slots=True, eq=False)
-class RequestState:
-    """What one request needs to remember between its hooks.
-
-    Attributes:
-        owner: The flow that made it; another instance's state is not ours.
-        conversation_id: Where the host saves to; None if it saves nowhere.
-        request: The host's request object; None if its hook never fired.
-        projection: Set once the request is built.
-        run_context: The host's run, whose list is what it saves.
-        sender: Name of the person who asked.
-        journal_id: Of its row in the journal, while it is cut.
-        restored: Whether the whole history is back in that list.
-        measured: Set once the request is built.
-        recalled: The memories on the current message, if there are any.
-    """
-
-    owner: Any
-    session_id: str
-    conversation_id: str | None
-    request: Any = None
-    projection: Projection | None = None
-    run_context: Any = None
-    sender: str = ""
-    journal_id: int | None = None
-    restored: bool = False
-    failed: bool = False
-    sections_sent: bool = False
-    measured: Measurements | None = None
-    recalled: TemporaryPart | None = None
-
-    @property
-    def open_cut(self) -> bool:
-        """Whether the host would save anything else than without the plugin now."""
-        if self.projection is None or self.restored:
-            return False
-        carries = self.recalled is not None and self.recalled.changes_saved_form
-        return carries or self.projection.changed_history
-
-    def whole(self) -> list[Any]:
-        """The list the host should save."""
-        restored = self.projection.restore(self.run_context.messages)
-        return self.recalled.plain(restored) if self.recalled else restored
-
-
 @dataclass(slots=True)
 class RequestFlow:
-    """Builds, restores and repairs the requests of one plugin instance."""
+    """Builds, restores and repairs the requests of one plugin instance.
+
+    ``after_save`` is called, and not waited for, once a request is stored whole.
+    """
 
     host: Host
     tokens: TokenCounter
@@ -122,12 +67,13 @@ class RequestFlow:
     archivist: Archivist | None = None
     recaller: Recaller | None = None
     shelf: ToolShelf | None = None
-    heads: _Bounded = field(default_factory=_Bounded)
-    reports: _Bounded = field(default_factory=_Bounded)
+    heads: Bounded = field(default_factory=Bounded)
+    reports: Bounded = field(default_factory=Bounded)
     counters: Counter[str] = field(default_factory=Counter)
     closed: bool = False
-    _sessions: _Bounded = field(default_factory=_Bounded)
-    _windows: _Bounded = field(default_factory=_Bounded)
+    after_save: Callable[[SavedRequest], None] | None = None
+    _sessions: Bounded = field(default_factory=Bounded)
+    _windows: Bounded = field(default_factory=Bounded)
     _open_cuts: dict[str, list[RequestState]] = field(default_factory=dict)
     _no_list_reported: bool = False
 
@@ -260,7 +206,7 @@ class RequestFlow:
 
     async def _project(self, event: Any, state: RequestState, messages: list[Any]) -> Projection:
         session = await self._session(state.session_id)
-        provider = await self.host.request_provider(event)
+        provider = state.provider = await self.host.request_provider(event)
         state.measured.model = provider.model if provider else ""
         values = session or self.settings
         limits = Limits(
@@ -425,6 +371,7 @@ class RequestFlow:
                 self._open_cuts.pop(conversation_id, None)
         if saved is not None and not self.closed:
             await self._keep(state, saved)
+        self._tell_saved(state)
 
     async def _keep(self, state: RequestState, saved: Saved) -> None:
         """Takes over what was saved into the journal and the archive."""
@@ -435,3 +382,43 @@ class RequestFlow:
                 await self.journal.close(state.journal_id)
         if self.archivist is not None and not self.is_cut(conversation_id):
             self.archivist.later(saved)
+
+    def _tell_saved(self, state: RequestState) -> None:
+        projection, usage = state.projection, state.measured.usage if state.measured else None
+        if self.after_save is None or self.closed or projection is None or state.request is None:
+            return
+        self.after_save(
+            SavedRequest(
+                state.session_id,
+                state.conversation_id or "",
+                projection.report.left_out_messages,
+                max(projection.report.estimated, usage.prompt_tokens if usage else 0),
+                projection.report.budget,
+                state.provider,
+            )
+        )
+
+    async def whole_history(self, session_id: str) -> tuple[str | None, list[dict[str, Any]]]:
+        """A session's current conversation as it will be once all cuts are repaired.
+
+        The host may have stored a cut copy that is not repaired yet; waiting for that
+        could take as long as the requests that are queued.
+
+        Returns:
+            Id and stored messages; ``(None, [])`` if there is no conversation.
+        """
+        while True:
+            conversation_id = await self.host.current_conversation_id(session_id)
+            cuts = list(self._open_cuts.get(conversation_id or "", []))
+            history = None
+            if conversation_id:
+                history = await self.host.load_conversation(session_id, conversation_id)
+            if history is None:
+                return None, []
+            # A cut that was opened or repaired meanwhile may have changed what was read.
+            if cuts == self._open_cuts.get(conversation_id, []):
+                break
+        for cut in cuts:
+            whole = repaired_store(self.host, cut, history) if cut.open_cut else None
+            history = history if whole is None else whole
+        return conversation_id, history

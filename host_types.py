@@ -1,0 +1,30 @@
+"""What the plugin learns from the host about models and their answers."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ChatProvider:
+    """The chat model of a session.
+
+    Attributes:
+        provider_id: The host's id of the provider.
+        model: Model name.
+        max_context_tokens: The model's window, 0 if the host does not know it.
+    """
+
+    provider_id: str
+    model: str
+    max_context_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class LLMAnswer:
+    """What a model answered to a call of the plugin's own."""
+
+    text: str
+    role: str
+    reasoning: str
+    input_tokens: int | None
+    output_tokens: int | None
+    finish: str | None
