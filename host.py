@@ -415,6 +415,10 @@ class Host:
         """The name of the person an event is from, or their id."""
         return str(event.get_sender_name() or event.get_sender_id() or "")
 
+    def is_addressed(self, event: Any) -> bool:
+        """Whether a message was meant for the bot."""
+        return bool(event.is_at_or_wake_command)
+
     async def _group(self, event: Any) -> Any:
         """The group of an event as the platform describes it; None if it does not."""
         try:

@@ -20,14 +20,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .archiving import Archivist, Saved
+from .bounded import BoundedMap
 from .context_logic import (
-    Limits,
     Projection,
     Report,
-    WindowMark,
     build,
+    history_of,
     with_sections,
 )
+from .conversation_state import ConversationState, limits_of
 from .errors import StorageUnavailable
 from .fingerprint import fingerprint
 from .host import Host
@@ -36,8 +37,8 @@ from .memory_request import Recaller
 from .recovery import mend_left_behind
 from .repair import checked, early_look, repaired_list, repaired_store
 from .request_log import RequestLog
-from .request_record import Measurements, head_of, record_of
-from .request_state import Bounded, RequestState, SavedRequest
+from .request_record import head_of, record_of
+from .request_state import RequestState, SavedRequest
 from .settings import Settings
 from .storage import Session, Storage
 from .tokens import TokenCounter
@@ -67,15 +68,28 @@ class RequestFlow:
     archivist: Archivist | None = None
     recaller: Recaller | None = None
     shelf: ToolShelf | None = None
-    heads: Bounded = field(default_factory=Bounded)
-    reports: Bounded = field(default_factory=Bounded)
     counters: Counter[str] = field(default_factory=Counter)
     closed: bool = False
     after_save: Callable[[SavedRequest], None] | None = None
-    _sessions: Bounded = field(default_factory=Bounded)
-    _windows: Bounded = field(default_factory=Bounded)
+    heads: BoundedMap = field(init=False)
+    reports: BoundedMap = field(init=False)
+    conversations: ConversationState = field(init=False)
+    _sessions: BoundedMap = field(init=False)
+    _running: Counter[str] = field(default_factory=Counter)
     _open_cuts: dict[str, list[RequestState]] = field(default_factory=dict)
     _no_list_reported: bool = False
+
+    def __post_init__(self) -> None:
+        self.heads, self.reports, self._sessions = (self._map() for _ in range(3))
+        self.conversations = ConversationState(self.host, self.storage, self.log, self._map)
+
+    def _map(self) -> BoundedMap:
+        """Memory of sessions or conversations; those with a running request stay."""
+        settings = self.settings
+        idle_seconds = settings.remembered_minutes * 60
+        return BoundedMap(
+            settings.remembered_sessions, idle_seconds, lambda key: key in self._running
+        )
 
     async def prepare(self, event: Any, request: Any) -> None:
         """Before the agent is built: the session exists, the conversation is known."""
@@ -110,7 +124,6 @@ class RequestFlow:
             await self._inject_sections(state)
             return
         await self._mend_loaded(state, messages)
-        state.measured = Measurements(int(self.clock()))
         projection = await self._project(event, state, messages)
         state.projection, state.run_context = projection, run_context
         if state.recalled is not None:
@@ -125,7 +138,10 @@ class RequestFlow:
         self._log_cut(state, projection.report, self.reports.get(state.session_id))
         self.reports[state.session_id] = projection.report
         self.heads[state.session_id] = head_of(projection, state.measured.at)
-        await self._remember_window(state, projection.mark)
+        if state.request is not None:
+            await self.conversations.remember_window(
+                state.session_id, state.conversation_id, projection.mark
+            )
 
     async def finish(self, event: Any, run_context: Any, response: Any = None) -> None:
         """At the agent's end: the run's list is whole again."""
@@ -137,21 +153,24 @@ class RequestFlow:
         run_context.messages[:] = state.projection.restore(run_context.messages)
         state.restored = True
         state.measured.usage = self.host.reported_usage(response)
-        state.measured.milliseconds = state.measured.elapsed()
         if state.conversation_id is None:
             self._record(state)
 
     def _record(self, state: RequestState) -> None:
         """Notes what a finished request held and cost, in the background."""
         measured, run_context = state.measured, state.run_context
-        if self.log is None or measured is None or run_context is None:
+        if self.log is None or run_context is None:
             return
-        if measured.milliseconds is None:
-            measured.milliseconds = measured.elapsed()
         projection, final = state.projection, list(run_context.messages)
         self.log.write_later(
             lambda: record_of(state.session_id, projection, measured, final, self.tokens)
         )
+
+    def spent(self, event: Any, seconds: float) -> None:
+        """A request waited that long for one of its hooks."""
+        state = self._state(event)
+        if state is not None:
+            state.measured.milliseconds += seconds * 1000
 
     def fail(self, event: Any) -> None:
         """A request of ours failed: it goes out as the host made it."""
@@ -164,9 +183,11 @@ class RequestFlow:
     def _begin(self, event: Any, conversation_id: str | None, request: Any) -> RequestState:
         state = RequestState(self, event.unified_msg_origin, conversation_id, request)
         state.sender = self.host.sender_of(event)
+        state.measured.at = int(self.clock())
         event.set_extra(STATE_KEY, state)
         task = asyncio.current_task()
-        if task is not None and conversation_id:
+        if task is not None:
+            self._running.update(state.held)
             task.add_done_callback(lambda _: self._after_task(state))
         return state
 
@@ -208,19 +229,21 @@ class RequestFlow:
         session = await self._session(state.session_id)
         provider = state.provider = await self.host.request_provider(event)
         state.measured.model = provider.model if provider else ""
-        values = session or self.settings
-        limits = Limits(
-            budget=values.recent_context_token_budget,
-            host_limit=self.host.host_limit(provider),
-            keep_ratio=values.window_keep_ratio,
-            keep_media_turns=self.settings.keep_media_turns,
-        )
+        conversation_id = state.conversation_id if state.request else None
+        history = history_of(messages)
+        now = int(self.clock())
+        await self.conversations.begin_idle_topic(session, conversation_id, history, now)
+        remembered = await self.conversations.of(session, conversation_id, history)
+        host_limit = self.host.host_limit(provider)
+        limits = limits_of(session or self.settings, self.settings, host_limit)
         projection = build(
             messages,
             fixed_memory=session.fixed_memory if session else "",
             summary=session.summary if session else "",
             limits=limits,
-            mark=await self.window_of(state.conversation_id) if state.request else None,
+            mark=remembered.mark,
+            topic=remembered.topic,
+            covered=remembered.covered,
             tool_tokens=self._tool_tokens(state.request),
             measure=self.host.measure,
             make_message=self.host.make_message,
@@ -233,26 +256,12 @@ class RequestFlow:
         tools = getattr(request, "func_tool", None)
         return self.tokens.count_tools(tools.openai_schema()) if tools else 0
 
-    async def window_of(self, conversation_id: str | None) -> WindowMark | None:
-        """The window a conversation's next request starts from, if one is remembered."""
-        if conversation_id is None or conversation_id in self._windows or self.storage is None:
-            return self._windows.get(conversation_id)
-        try:
-            return await self.storage.get_window(conversation_id)
-        except StorageUnavailable:
-            return None
-
-    async def _remember_window(self, state: RequestState, mark: WindowMark | None) -> None:
-        conversation_id = state.conversation_id
-        if conversation_id is None or mark is None or state.request is None:
-            return
-        if self._windows.get(conversation_id) == mark:
-            return
-        self._windows[conversation_id] = mark
-        if self.storage is not None:
-            # The storage logs a failure; the window is kept in memory.
-            with contextlib.suppress(StorageUnavailable):
-                await self.storage.set_window(conversation_id, state.session_id, mark)
+    def see_group_message(self, event: Any) -> None:
+        """Counts a message of a group in which topics may end by themselves."""
+        session = self._sessions.get(event.unified_msg_origin)
+        if session is not None and self.conversations.topics is not None:
+            addressed, limit = self.host.is_addressed(event), session.topic_idle_messages
+            self.conversations.topics.count(session.session_id, addressed, limit)
 
     async def _inject_sections(self, state: RequestState) -> None:
         request = state.request
@@ -345,6 +354,12 @@ class RequestFlow:
 
     def _after_task(self, state: RequestState) -> None:
         """The pipeline's task ended; what the host saved is final now."""
+        for key in state.held:
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
+        if state.conversation_id is None:
+            return
         self._record(state)
         if state.projection is None and not state.failed:
             return
@@ -384,14 +399,14 @@ class RequestFlow:
             self.archivist.later(saved)
 
     def _tell_saved(self, state: RequestState) -> None:
-        projection, usage = state.projection, state.measured.usage if state.measured else None
+        projection, usage = state.projection, state.measured.usage
         if self.after_save is None or self.closed or projection is None or state.request is None:
             return
         self.after_save(
             SavedRequest(
                 state.session_id,
                 state.conversation_id or "",
-                projection.report.left_out_messages,
+                projection.report.left_out[1],
                 max(projection.report.estimated, usage.prompt_tokens if usage else 0),
                 projection.report.budget,
                 state.provider,

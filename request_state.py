@@ -1,25 +1,12 @@
-"""What one request needs to remember between its hooks, and after them."""
+"""What is known of one request while it runs, and of one that is stored."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .context_logic import Projection
 from .host import ChatProvider
 from .request_record import Measurements
 from .temporary_part import TemporaryPart
-
-# Sessions of which something is held in memory.
-REMEMBERED_SESSIONS = 128
-
-
-class Bounded(dict):
-    """A dict that forgets its oldest entries."""
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.pop(key, None)
-        super().__setitem__(key, value)
-        while len(self) > REMEMBERED_SESSIONS:
-            del self[next(iter(self))]
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +22,6 @@ class RequestState:
         sender: Name of the person who asked.
         journal_id: Of its row in the journal, while it is cut.
         restored: Whether the whole history is back in that list.
-        measured: Set once the request is built.
         recalled: The memories on the current message, if there are any.
     """
 
@@ -50,9 +36,14 @@ class RequestState:
     restored: bool = False
     failed: bool = False
     sections_sent: bool = False
-    measured: Measurements | None = None
+    measured: Measurements = field(default_factory=lambda: Measurements(0))
     provider: ChatProvider | None = None
     recalled: TemporaryPart | None = None
+
+    @property
+    def held(self) -> list[str]:
+        """What must stay in memory while the request runs."""
+        return [self.session_id, *filter(None, [self.conversation_id])]
 
     @property
     def open_cut(self) -> bool:

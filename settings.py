@@ -18,6 +18,9 @@ class Settings(SharedValues):
 
     Attributes:
         keep_media_turns: Finished turns whose images and audio are still sent.
+        keep_media_kilobytes: Images and audio that one request sends at most.
+        remembered_sessions: Sessions that are held in memory.
+        remembered_minutes: Minutes without a request after which one is let go.
         memory_max_entries: Long-term memories a session may hold.
         memory_recall_top_k: Memories that one request is sent with at most; 0: none.
         memory_recall_tokens: Tokens they may need together.
@@ -29,6 +32,9 @@ class Settings(SharedValues):
     """
 
     keep_media_turns: Annotated[int, Field(strict=True, ge=0, le=50)] = 3
+    keep_media_kilobytes: Annotated[int, Field(strict=True, ge=0, le=102_400)] = 4096
+    remembered_sessions: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 128
+    remembered_minutes: Annotated[int, Field(strict=True, ge=1, le=10_080)] = 120
     memory_max_entries: Annotated[int, Field(strict=True, ge=1, le=1000)] = 200
     memory_recall_top_k: Annotated[int, Field(strict=True, ge=0, le=20)] = 3
     memory_recall_tokens: Annotated[int, Field(strict=True, ge=50, le=8000)] = 500

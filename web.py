@@ -34,6 +34,7 @@ from .api_models import (
     ResumeBody,
     SaveBody,
     SessionQuery,
+    TopicBody,
     VersionsQuery,
 )
 from .api_requests import RequestApi
@@ -147,6 +148,7 @@ def register_routes(context: Any, plugin: Any) -> None:
         ("session/prompt", "GET", api.prompt, SessionQuery),
         ("session/requests", "GET", requests.requests, RequestsQuery),
         ("session/preview", "GET", requests.preview, PreviewQuery),
+        ("session/topic", "POST", requests.topic, TopicBody),
         ("memories", "GET", memories.memories, MemoriesQuery),
         ("memories", "POST", memories.save, MemoryBody),
         ("memories/delete", "POST", memories.delete, MemoryDeleteBody),

@@ -25,16 +25,15 @@ function dayStart(value, days = 0) {
   return Math.max(0, Math.floor(new Date(year, month - 1, day).getTime() / 1000) + days * DAY_SECONDS);
 }
 
-function choice(label, options, text) {
-  return h("select", { class: "input", "aria-label": label },
-    options.map((value) => h("option", { value }, text(value))));
+function choice(options, text) {
+  return h("select", { class: "input" }, options.map((value) => h("option", { value }, text(value))));
 }
 
 /** The search; go(hit) shows the place of a hit. */
 export function historySearch(sessionId, go, stillWanted) {
   const words = h("input", { type: "text", class: "input grow", maxlength: 2000, placeholder: t("search.placeholder"), "aria-label": t("search.placeholder"), enterkeyhint: "search" });
-  const scope = choice(t("search.scope"), ["here", "all"], (value) => t(`search.${value}`));
-  const role = choice(t("search.role"), ROLES, (value) => (value ? roleName(value) : t("search.everyone")));
+  const scope = choice(["here", "all"], (value) => t(`search.${value}`));
+  const role = choice(ROLES, (value) => (value ? roleName(value) : t("search.everyone")));
   const since = h("input", { type: "date", class: "input" });
   const until = h("input", { type: "date", class: "input" });
   const results = h("div", { class: "stack", "aria-live": "polite" });
@@ -96,6 +95,7 @@ export function historySearch(sessionId, go, stillWanted) {
 
   return h("form", { role: "search", class: "stack", "aria-label": t("search.title"), onsubmit: submit },
     h("div", { class: "row" }, words, start),
-    h("div", { class: "row" }, scope, role, field(t("search.since"), since), field(t("search.until"), until)),
+    h("div", { class: "row search-filters" },
+      field(t("search.scope"), scope), field(t("search.role"), role), field(t("search.since"), since), field(t("search.until"), until)),
     results);
 }

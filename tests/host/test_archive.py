@@ -26,6 +26,16 @@ SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(10**6)))
 PIXEL = "data:image/png;base64," + "iVBORw0KGgo" * 40
 
 
+def _version(version: str, *marks: pytest.MarkDecorator) -> object:
+    return pytest.param(version, marks=[pytest.mark.xdist_group(f"{version}-none"), *marks])
+
+
+@pytest.fixture(params=[_version("4.26.7", pytest.mark.full), _version("4.29.3")])
+def host(request: pytest.FixtureRequest, hosts: HostPool) -> HostProcess:
+    """A host with the plugin; the older one in the full run only."""
+    return hosts.get(request.param, NONE)
+
+
 def conversations(chat: Session) -> dict[str, list[dict]]:
     return {c.conversation_id: c.messages for c in chat.host.store.conversations(chat.origin)}
 
@@ -178,7 +188,7 @@ def _walks() -> list:
     for version in VERSIONS:
         for channel in ("private", "web_plain"):
             for count in (16, 50):
-                lean = count == 16 and (version == "4.29.3" or channel == "private")
+                lean = count == 16 and (version == "4.29.3") == (channel == "private")
                 marks = [pytest.mark.xdist_group(f"{version}-none")]
                 marks += [] if lean else [pytest.mark.full]
                 cases.append(pytest.param(version, channel, count, marks=marks))

@@ -65,7 +65,8 @@ def _forget_runs(chat: Session) -> None:
     chat._runs.clear()
 
 
-@pytest.mark.parametrize("channel", ["private", pytest.param("web_plain", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("channel", ["private", "web_plain"])
 def test_a_short_list_is_repaired_at_the_next_start(mortal: HostProcess, channel: str) -> None:
     chat = _die_with_a_short_list(mortal, channel)
     mortal.start()
@@ -124,6 +125,27 @@ def test_a_corrupt_journal_leaves_the_chat_as_it_is_and_says_so(mortal: HostProc
     assert "cannot be repaired" in mortal.log(before)
     chat.say("goes on")
     assert chat.stored[: len(short)] == short
+
+
+def test_a_reply_is_whole_after_a_crash_right_behind_its_save(model: ScriptedModel) -> None:
+    """A tool that answers by itself leaves a short list on this host, without any reload."""
+    config = HostConfig(plugin_config={"recent_context_token_budget": 4000})
+    with HostProcess(config, model) as host:
+        chat = Session(host)
+        chat.seed(HISTORY)
+        gate = model.gate(f"answers{chat.number}")
+        chat.start(f"the question #tool:answer_user*1 #gate:answers{chat.number}")
+        gate.wait_entered()
+        host.web.probe("hold_lock", session_id=chat.origin)
+        host.web.wait_at_lock(chat.origin, 2)
+        gate.release()
+        wait_until(lambda: len(chat.stored) < len(HISTORY), "a short list in the host")
+        host.kill()
+        host.start()
+        wait_until(lambda: len(chat.stored) > len(HISTORY), "the repair")
+        assert chat.stored[: len(HISTORY)] == HISTORY
+        chat.say("one more")
+        assert_archive_agrees(host, chat.origin)
 
 
 # At any moment
