@@ -158,10 +158,11 @@ class Walk:
 
     def regenerate(self) -> None:
         self.ask()
-        path = f"/api/chat/get_session?session_id={self.chat.web_session}"
-        bot = [m for m in self.chat.host.web.get(path)["history"] if m["content"]["type"] == "bot"]
+        web, session_id = self.chat.host.web, self.chat.web_session
+        shown = web.get("/api/chat/get_session", session_id=session_id)["history"]
+        bot = [m for m in shown if m["content"]["type"] == "bot"]
         if bot:
-            self.chat.host.web.regenerate(self.chat.web_session, bot[-1]["id"])
+            web.regenerate(session_id, bot[-1]["id"])
             self.chat.finish()
             self.note()
 
