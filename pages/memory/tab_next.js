@@ -5,6 +5,7 @@ import { button, fill, h } from "./dom.js";
 import { about, ago, dateTime, known, number, percent, t } from "./i18n.js";
 import { daysPlot, requestsPlot } from "./plots.js";
 import { busy, empty, folded, loadInto, note, toast } from "./ui.js";
+import { zonesLine } from "./zones.js";
 
 const MESSAGES = 50;
 const FETCHED = 150;
@@ -102,7 +103,7 @@ function previewView(preview, session, first, loadAll, change) {
     return h("div", { class: "stack" }, note(reason === "remote_agent" ? "info" : "warning", known(`reason.${reason}`) ? t(`reason.${reason}`) : reason || t("next.empty")));
   }
   return h("div", { class: "stack" },
-    budgetBar(preview), warningViews(preview), h("p", { class: "hint" }, time), leftOutView(preview.left_out, session),
+    budgetBar(preview), warningViews(preview), h("p", { class: "hint" }, time), leftOutView(preview.left_out, session), zonesLine(preview.zones),
     topicView(preview, change),
     preview.messages.length ? messagesView(preview, first, loadAll) : empty(t("next.empty"), t("next.emptyHint")));
 }
