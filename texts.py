@@ -162,8 +162,9 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "The compress prompt template is broken: {error}. Fix it or reset it on the page.",
     ),
     "model_failed": (
-        "模型调用失败：{error}。原来的摘要没有改变，可以稍后再试。",
-        "The model call failed: {error}. The old summary is unchanged; try again later.",
+        "模型调用失败：{error}（共调用 {calls} 次）。原来的摘要没有改变，可以稍后再试。",
+        "The model call failed: {error} ({calls} calls in all). The old summary is unchanged; try "
+        "again later.",
     ),
     "answer_empty": (
         "模型没有返回内容，原来的摘要没有改变。可以稍后再试或换一个模型。",
