@@ -42,19 +42,22 @@ _SQUEEZE_STEPS = (16000, 8000, 4000, 2000, 1000, 500, 240)
 
 def split_turns(history: Sequence[Any]) -> list[tuple[int, int]]:
     """Turns as ``(start, end)`` positions; the first also holds what precedes it."""
-    users = (i for i, role in enumerate(_roles(history)) if role == "user")
-    starts = [i for i in users if has_content(history[i])]
+    # Every message of a long history passes here with every request.
+    try:
+        roles = list(map(attrgetter("role"), history))
+        contents = list(map(attrgetter("content"), history))
+    except AttributeError:
+        roles = [field(message, "role") for message in history]
+        contents = [field(message, "content") for message in history]
+    starts = [
+        i
+        for i, (role, content) in enumerate(zip(roles, contents, strict=True))
+        if role == "user"
+        and (not content.isspace() if content and type(content) is str else has_content(history[i]))
+    ]
     if not starts:
         return []
     return list(zip([0, *starts[1:]], [*starts[1:], len(history)], strict=True))
-
-
-def _roles(history: Sequence[Any]) -> list[Any]:
-    # Every message of a long history passes here with every request.
-    try:
-        return list(map(attrgetter("role"), history))
-    except AttributeError:
-        return [field(message, "role") for message in history]
 
 
 def turn_hash(turn: Sequence[Any]) -> str:

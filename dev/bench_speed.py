@@ -20,6 +20,7 @@ LIMITS = {10: 1.10, 500: 0.5, 5000: 0.15}
 PLUGIN_TURNS, PLUGIN_LIMIT = (100, 5000), 3.0
 AT_ONCE = 10
 WARM_UP = 3
+BACKGROUND_SECONDS = 0.2
 
 
 @dataclass
@@ -49,6 +50,8 @@ class Chats:
         spent = time.perf_counter() - start
         for user in users:
             self.host.web.wait_settled(self.session(user))
+        # What runs in the background after a reply is no part of the next one.
+        time.sleep(BACKGROUND_SECONDS)
         return spent
 
     def plugin_milliseconds(self, user: int, newest: int) -> float:
