@@ -11,18 +11,18 @@ setup:
 
 # One quick run on the older host's Python; the last run covers the rest.
 unit: setup
-	$(OLD) -m pytest -m "not full" tests/unit
+	$(OLD) -m pytest -m "not full" -n $(WORKERS) tests/unit
 	$(NEW) -m pytest -m "not full" tests/unit
 
 # The browser tests need axe-core, from npm.
 test: setup
 	@$(PYTHON) dev/axe.py
-	$(OLD) -m pytest -m "not full" tests/unit
+	$(OLD) -m pytest -m "not full" -n $(WORKERS) tests/unit
 	$(NEW) -m pytest -m "not full" -n $(WORKERS) --dist loadgroup tests
 
 test-all: setup
 	@$(PYTHON) dev/axe.py
-	$(OLD) -m pytest tests/unit
+	$(OLD) -m pytest -n $(WORKERS) tests/unit
 	$(NEW) -m pytest -n $(WORKERS) --dist loadgroup tests
 
 # Every program dev/bench_*.py, or those that BENCH names; DATA=path is a retrieval set.
