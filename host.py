@@ -313,6 +313,8 @@ class Host:
             prompt=prompt,
             system_prompt=system_prompt,
             model=provider.model or None,
+            # The caller tries again by itself, and after its own pauses.
+            request_max_retries=1,
         )
         usage = self.reported_usage(answer)
         completion = getattr(answer, "raw_completion", None)

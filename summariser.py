@@ -36,7 +36,9 @@ LEAST_ROOM = 256
 # Providers have shorter limits of their own; this ends a call that hangs for good.
 MODEL_SECONDS = 900
 # Pauses before a failed call is tried again, in seconds.
-BACKOFF = (2.0, 8.0)
+BACKOFF = (1.0, 5.0)
+# No model in use has a window that a shorter prompt exceeds, in characters.
+LEAST_TOO_LONG = 8000
 # A summary above this multiple of its target is asked to be shortened.
 FAR_OVER = 2
 # A small target is not met by a few words.
@@ -246,7 +248,7 @@ class Summariser:
         bare = 2 * self._tokens.count_text(system_prompt()) + 20
         if answer.input_tokens is None or answer.input_tokens > bare:
             return
-        if len(prompt) > 40 * bare:
+        if len(prompt) >= LEAST_TOO_LONG:
             raise CompressionRefused(
                 "prompt_too_long", final=True, error=f"{answer.input_tokens} tokens read"
             )

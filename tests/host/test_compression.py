@@ -291,6 +291,49 @@ def test_a_summary_is_never_made_of_a_cut_copy_that_is_not_repaired_yet(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    "reply",
+    [Reply("busy", status=500), Reply("slow down", status=429), Reply("", drop_connection=True)],
+    ids=["500", "429", "dropped"],
+)
+def test_a_call_that_fails_is_tried_three_times_and_then_reported(
+    host: HostProcess, script: Callable, reply: Reply
+) -> None:
+    chat, mark = Session(host, summary="older summary"), new_mark()
+    chat.seed(marked(mark, 5))
+    script(mark, reply)
+    started = time.monotonic()
+    job = compressed(chat)
+    assert job["state"] == "failed" and "共调用 3 次" in job["message"], job
+    assert time.monotonic() - started < 25
+    assert chat.row()["summary"] == "older summary"
+
+
+@pytest.mark.full
+def test_a_provider_that_finds_the_prompt_too_long_gets_shorter_ones(
+    host: HostProcess, script: Callable
+) -> None:
+    chat, mark = Session(host), new_mark()
+    history = marked(mark, 100, 1000)
+    chat.seed(history)
+    limit = 40_000
+    removed = []
+
+    def answer(prompt: str) -> Reply:
+        if len(prompt) > limit:
+            text = "This model's maximum context length is 8192 tokens."
+            return Reply(text, status=400)
+        removed.append(prompt)
+        return Reply("## Summary")
+
+    script(mark, answer)
+    job = compressed(chat)
+    assert (job["state"], job["covered"]) == ("done", len(history)), job
+    found = [int(n) for prompt in removed for n in re.findall(rf"<{mark}-(\d+)>", prompt)]
+    assert found == list(range(len(history)))
+
+
+@pytest.mark.full
 def test_a_host_killed_in_the_middle_of_a_job_keeps_the_old_summary(
     hosts: HostPool, script: Callable, host: HostProcess
 ) -> None:
