@@ -69,7 +69,7 @@ except ImportError:
 # The share of a model's window at which the host starts to cut by itself.
 HOST_THRESHOLD = 0.82
 GROUP_LOOKUP_SECONDS = 3
-_ESTIMATE_CACHE = 50_000
+_ESTIMATE_CACHE = 10_000
 
 
 def _is_unsaved(message: Any) -> bool:
