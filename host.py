@@ -9,12 +9,13 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .context_logic import Cost, Draft
 from .message_text import field, media_kind, part_text, parts_of
+from .prompt_estimates import Estimate
 from .request_log import Usage
 from .tokens import TokenCounter
 
@@ -50,6 +51,8 @@ except ImportError:
 # The share of a model's window at which the host starts to cut by itself.
 HOST_THRESHOLD = 0.82
 GROUP_LOOKUP_SECONDS = 3
+# No request has more; what is reported beyond it is no number of tokens.
+MOST_TOKENS = 100_000_000
 _ESTIMATE_CACHE = 50_000
 
 
@@ -100,10 +103,14 @@ class Host:
             content = [TextPart(text=p) if isinstance(p, str) else p for p in content]
         return Message(role=draft.role, content=content)
 
-    def measure(self, message: Any) -> Cost:
-        """Size of one message by the plugin's and by the host's estimate."""
-        tokens = self._tokens.count_message(message)
-        return Cost(tokens, self._host_estimate(message, tokens))
+    def measured_by(self, estimate: Estimate) -> Callable[[Any], Cost]:
+        """Sizes of messages by an estimate and by the host's own."""
+
+        def measure(message: Any) -> Cost:
+            tokens = estimate.tokens(self._tokens.counts_of(message))
+            return Cost(tokens, self._host_estimate(message, tokens))
+
+        return measure
 
     def _host_estimate(self, message: Any, fallback: int) -> int:
         if self._host_counter is None:
@@ -219,12 +226,30 @@ class Host:
         """The chat model a session uses now, or None."""
         return self._described(await self._using_provider(session_id))
 
-    async def request_provider(self, event: Any) -> ChatProvider | None:
-        """The chat model of a running request, as far as it can be known."""
+    async def request_providers(self, event: Any) -> list[ChatProvider]:
+        """The chat model of a running request, as far as it can be known, and its fallbacks."""
         chosen = event.get_extra("selected_provider")
-        if isinstance(chosen, str) and chosen:
-            return self._described(self._context.get_provider_by_id(chosen))
-        return await self.current_chat_provider(event.unified_msg_origin)
+        if not isinstance(chosen, str) or not chosen:
+            return await self.session_providers(event.unified_msg_origin)
+        provider = self._described(self._context.get_provider_by_id(chosen))
+        model = event.get_extra("selected_model")
+        if provider is not None and isinstance(model, str) and model:
+            provider = replace(provider, model=model)
+        return self._with_fallbacks(provider, event.unified_msg_origin)
+
+    async def session_providers(self, session_id: str) -> list[ChatProvider]:
+        """The chat model a session uses now and its fallbacks, in order; empty if none."""
+        return self._with_fallbacks(await self.current_chat_provider(session_id), session_id)
+
+    def _with_fallbacks(self, provider: ChatProvider | None, session_id: str) -> list[ChatProvider]:
+        if provider is None:
+            return []
+        found = [provider]
+        for provider_id in _fallback_ids(self._context.get_config(session_id)):
+            fallback = self._described(self._context.get_provider_by_id(provider_id))
+            if fallback is not None and fallback.provider_id not in {p.provider_id for p in found}:
+                found.append(fallback)
+        return found
 
     def _described(self, provider: Any) -> ChatProvider | None:
         config = getattr(provider, "provider_config", None)
@@ -237,11 +262,10 @@ class Host:
             limit if isinstance(limit, int) and limit > 0 else 0,
         )
 
-    def host_limit(self, provider: ChatProvider | None) -> int | None:
+    def host_limit(self, providers: Sequence[ChatProvider]) -> int | None:
         """Host-estimated tokens up to which the host does not cut, or None."""
-        if provider is None or not provider.max_context_tokens:
-            return None
-        return int(provider.max_context_tokens * HOST_THRESHOLD)
+        known = [p.max_context_tokens for p in providers if p.max_context_tokens]
+        return int(min(known) * HOST_THRESHOLD) if known else None
 
     async def generate(
         self, session_id: str, provider_id: str, system_prompt: str, prompt: str
@@ -268,10 +292,25 @@ class Host:
         usage = getattr(response, "usage", None)
         counts = [getattr(usage, name, None) for name in ("input_other", "input_cached", "output")]
         # Some providers report a usage of zeros.
-        if not all(isinstance(count, int) for count in counts) or not any(counts):
+        if not all(type(count) is int for count in counts) or not any(counts):
             return None
         fresh, cached, output = counts
+        # Cached tokens may exceed the prompt; no number here can be negative or huge.
+        if not all(0 <= count <= MOST_TOKENS for count in (fresh + cached, cached, output)):
+            return None
         return Usage(fresh + cached, cached, output)
+
+    def answering_model(self, response: Any) -> str:
+        """Name of the model that an answer says it is from; empty if it does not."""
+        name = getattr(getattr(response, "raw_completion", None), "model", None)
+        return name if isinstance(name, str) else ""
+
+    def failure_text(self, event: Any) -> str:
+        """The text that a request without an answer ends with; empty after an answer."""
+        result = event.get_result()
+        if result is None or result.is_llm_result():
+            return ""
+        return result.get_plain_text()
 
     # Sessions and people
 
@@ -332,6 +371,15 @@ class Host:
         if self.missing_features:
             warnings.append(_warning("host_features", ", ".join(self.missing_features)))
         return warnings
+
+
+def _fallback_ids(config: Any) -> list[str]:
+    """Providers that answer when a session's own fails, from whichever place holds them."""
+    runner = (config.get("agent_runner") or {}).get("config") or {}
+    chain = (runner.get("model") or {}).get("fallback_provider_ids")
+    if chain is None:
+        chain = (config.get("provider_settings") or {}).get("fallback_chat_models")
+    return [i for i in chain if isinstance(i, str) and i] if isinstance(chain, list) else []
 
 
 def _context_settings(config: Any) -> tuple[Any, Any]:

@@ -1,0 +1,184 @@
+"""How a model counts, learned from the usage it reports.
+
+Pure. The tokens of a prompt are a linear function of its ``Counts``; its
+coefficients are learned by recursive least squares, starting from what is common
+to known vocabularies. Invariants:
+
+* A state is a few dozen numbers, whatever was observed.
+* Coefficients stay within what a vocabulary can do; no report moves them out.
+* A report that contradicts a calibrated state teaches nothing by itself. Several
+  in a row mean that the model counts differently now: then it is learned anew.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .vocabulary import TEXT_CLASSES
+
+# What a prompt is counted by: tokens by class, messages (with role and separators),
+# tokens of tool schemas, flat tokens of media, and the prompt itself.
+FEATURES = (*TEXT_CLASSES, "messages", "tools", "media", "prompt")
+Counts = tuple[float, ...]
+NOTHING: Counts = (0.0,) * len(FEATURES)
+PROMPT: Counts = (*NOTHING[:-1], 1.0)
+
+# Of every coefficient: what common vocabularies have, how far they differ (one
+# standard deviation), and what none exceeds.
+_PRIOR = (
+    (1.15, 0.30, 0.3, 4.0),  # han
+    (1.05, 0.35, 0.3, 4.0),  # kana
+    (1.00, 0.08, 0.5, 2.5),  # latin
+    (0.55, 0.25, 0.1, 3.0),  # digits
+    (1.05, 0.10, 0.3, 3.0),  # punctuation
+    (1.50, 0.50, 0.3, 6.0),  # other
+    (4.00, 1.50, 0.0, 20.0),  # messages
+    (1.00, 0.20, 0.2, 4.0),  # tools
+    (1.00, 0.60, 0.0, 20.0),  # media
+    (3.00, 60.0, 0.0, 50_000.0),  # prompt
+)
+# Error of a text that no coefficients explain, and of what cannot be seen.
+_TEXT_NOISE, _FLOOR_NOISE = 0.02, 3.0
+# Older observations slowly count less, so that a model may change.
+_FORGETTING = 0.995
+
+# A report further off than this contradicts a calibrated state.
+CONTRADICTION = 0.15
+# Reports in a row that must agree with the state, or contradict it.
+CALIBRATED_AFTER, RELEARN_AFTER = 3, 3
+# A prompt of more tokens than any model takes is not one.
+MAX_PROMPT = 100_000_000
+
+# Shares by which an estimate may be too low: nothing reported yet; a model or a
+# conversation that is still little known; the next prompt of a known one.
+UNKNOWN_MARGIN, NEW_PROMPT_MARGIN, CALIBRATED_MARGIN = 0.40, 0.10, 0.03
+
+
+def add(first: Counts, second: Counts) -> Counts:
+    """Counts of two things together."""
+    return tuple(a + b for a, b in zip(first, second, strict=True))
+
+
+def minus(first: Counts, second: Counts) -> Counts:
+    """What the first has beyond the second; may be negative."""
+    return tuple(a - b for a, b in zip(first, second, strict=True))
+
+
+def plausible(reported: Any) -> bool:
+    """Whether a reported number of prompt tokens can be one."""
+    return type(reported) is int and 0 < reported <= MAX_PROMPT
+
+
+def _prior_covariance() -> list[list[float]]:
+    size = len(FEATURES)
+    return [[_PRIOR[i][1] ** 2 if i == j else 0.0 for j in range(size)] for i in range(size)]
+
+
+@dataclass(slots=True)
+class Calibration:
+    """What is known about how one model counts.
+
+    Attributes:
+        weights: Tokens a unit of each feature.
+        covariance: How uncertain they are, in squares of the same.
+        observations: Reports learned from since the last new start.
+        contradictions: Reports in a row that were not learned from.
+    """
+
+    weights: list[float] = field(default_factory=lambda: [prior[0] for prior in _PRIOR])
+    covariance: list[list[float]] = field(default_factory=_prior_covariance)
+    observations: int = 0
+    contradictions: int = 0
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether enough was reported to trust the estimate."""
+        return self.observations >= CALIBRATED_AFTER
+
+    def estimate(self, counts: Counts) -> float:
+        """Tokens of something counted."""
+        return math.sumprod(self.weights, counts)
+
+    def contradicts(self, expected: float, counts: Counts, reported: int) -> bool:
+        """Whether a report is further off than a calibrated estimate can be.
+
+        Args:
+            expected: The estimate of the whole prompt, in tokens.
+            counts: The part of the prompt that is not known from a former report.
+            reported: What the model counted.
+        """
+        off = abs(reported - expected)
+        doubt = math.sqrt(max(0.0, math.sumprod(self._spread(counts), counts)))
+        return self.calibrated and off > CONTRADICTION * expected + 3 * (doubt + _FLOOR_NOISE)
+
+    def _spread(self, counts: Counts) -> list[float]:
+        return [math.sumprod(row, counts) for row in self.covariance]
+
+    def observe(self, counts: Counts, tokens: float) -> None:
+        """Learns from a report.
+
+        Args:
+            counts: What was reported on: a whole prompt, or what one prompt has
+                beyond another (then negative counts are right, too).
+            tokens: What the model counted.
+        """
+        spread = self._spread(counts)
+        size = math.sumprod(self.weights, map(abs, counts))
+        noise = (_TEXT_NOISE * size) ** 2 + _FLOOR_NOISE**2
+        total = math.sumprod(spread, counts) + noise
+        surprise = tokens - self.estimate(counts)
+        # One odd text must not undo what many have taught.
+        bound = 4 * math.sqrt(total)
+        surprise = max(-bound, min(bound, surprise))
+        for i, gain in enumerate(spread):
+            _, _, low, high = _PRIOR[i]
+            self.weights[i] = max(low, min(high, self.weights[i] + gain / total * surprise))
+        self._shrink(spread, total)
+        self.observations = min(self.observations + 1, 1_000_000)
+        self.contradictions = 0
+
+    def _shrink(self, spread: Sequence[float], total: float) -> None:
+        size = len(FEATURES)
+        for i in range(size):
+            for j in range(size):
+                self.covariance[i][j] -= spread[i] * spread[j] / total
+        # Forgetting must not make anything less certain than at the start.
+        scales = [
+            min(1 / math.sqrt(_FORGETTING), _PRIOR[i][1] / math.sqrt(max(self.covariance[i][i], 1e-12)))
+            for i in range(size)
+        ]
+        for i in range(size):
+            for j in range(size):
+                self.covariance[i][j] *= scales[i] * scales[j]
+
+    def contradict(self) -> bool:
+        """Notes a report that contradicts; True if the state starts anew with it."""
+        self.contradictions += 1
+        if self.contradictions < RELEARN_AFTER:
+            return False
+        self.covariance, self.observations, self.contradictions = _prior_covariance(), 0, 0
+        return True
+
+    def as_json(self) -> dict[str, Any]:
+        """The state as JSON values."""
+        return {
+            "weights": self.weights,
+            "covariance": self.covariance,
+            "observations": self.observations,
+        }
+
+    @classmethod
+    def from_json(cls, stored: Any) -> "Calibration":
+        """A stored state; a new one if it is not usable any more."""
+        try:
+            weights = [float(value) for value in stored["weights"]]
+            covariance = [[float(value) for value in row] for row in stored["covariance"]]
+            observations = int(stored["observations"])
+        except (TypeError, ValueError, KeyError, OverflowError):
+            return cls()
+        size = len(FEATURES)
+        shaped = len(weights) == len(covariance) == size and all(len(r) == size for r in covariance)
+        if not shaped or not all(map(math.isfinite, (*weights, *(v for r in covariance for v in r)))):
+            return cls()
+        return cls(weights, covariance, max(0, observations))
