@@ -96,6 +96,12 @@ class PreviewQuery(SessionQuery):
     limit: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000_000
 
 
+class TopicBody(SessionQuery):
+    """Body of ``POST session/topic``."""
+
+    undo: Annotated[bool, Field(strict=True)] = False
+
+
 class RequestsQuery(SessionQuery):
     """Query of ``GET session/requests``."""
 

@@ -10,9 +10,11 @@ compared by identity. Invariants:
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from .message_text import Draft, field, text_of
+from .limits import Cost, Limits, TopicMark, WindowMark
+from .message_text import Draft, field, media_bytes, text_of
 from .projection import Projection, Report, repaired_behind_turn, repaired_history
 from .sections import (
     FIXED_FRAME,
@@ -22,7 +24,7 @@ from .sections import (
     neutralise_markers,
     with_sections,
 )
-from .window import Cost, Limits, Window, WindowMark, split_turns
+from .window import Window, split_turns, topic_mark
 
 # The core as other modules and programs know it, whichever file holds a part.
 __all__ = [
@@ -35,12 +37,15 @@ __all__ = [
     "Limits",
     "Projection",
     "Report",
+    "TopicMark",
     "WindowMark",
     "build",
+    "history_of",
     "neutralise_markers",
     "repaired_behind_turn",
     "repaired_history",
     "split_turns",
+    "topic_mark",
     "with_sections",
 ]
 
@@ -68,6 +73,11 @@ def _split_request(messages: Sequence[Any]) -> tuple[list[Any], list[Any], list[
     )
 
 
+def history_of(messages: Sequence[Any]) -> list[Any]:
+    """The finished messages of a request's list: no system messages or begin-dialogs."""
+    return _split_request(messages)[2]
+
+
 def build(
     messages: Sequence[Any],
     *,
@@ -78,6 +88,8 @@ def build(
     tool_tokens: int,
     measure: Callable[[Any], Cost],
     make_message: Callable[[Draft], Any],
+    covered: int = 0,
+    topic: TopicMark | None = None,
 ) -> Projection:
     """Builds one request.
 
@@ -91,6 +103,8 @@ def build(
         tool_tokens: Tokens of the tool schemas sent beside the messages.
         measure: Size of one message.
         make_message: Turns a ``Draft`` into a message of the host.
+        covered: Leading messages of the history that the summary covers.
+        topic: Where a new topic began in this conversation.
 
     Returns:
         The projection. The current message and all after it are shared.
@@ -101,45 +115,74 @@ def build(
     head = _head(systems, prompt, fixed_memory, summary, make_message)
     sections = _section_sizes(prompt, fixed_memory, summary, head, measure, make_message)
     fixed = sum((measure(m) for m in (*head, *dialogs, *running)), Cost())
-    room = _room(limits, fixed, tool_tokens)
-    window = Window(history, limits, measure, make_message)
-    # Without a user message nothing marks the end of the finished turns.
-    first, sent, squeezed = _select(window, room, mark) if position >= 0 else (0, history, False)
-    report = Report(
-        budget=limits.budget,
-        sections=sections
-        | {
-            "tools": tool_tokens,
-            "begin_dialogs": _tokens(dialogs, measure),
-            "window": _tokens(sent, measure),
-            "current": _tokens(running, measure),
-        },
-        total_turns=len(window.turns),
-        first_turn=first,
-        left_out_messages=window.start_of(first),
-        squeezed=squeezed,
-        cut=first > window.remembered(mark),
+    window = Window(
+        history,
+        limits,
+        measure,
+        make_message,
+        mark=mark,
+        covered=covered,
+        topic=topic,
+        running_media=sum(map(media_bytes, running)),
     )
-    handed_over = [*head, *dialogs, *sent]
+    sections |= {"tools": tool_tokens, "begin_dialogs": _tokens(dialogs, measure)}
+    room = _room(limits, fixed, tool_tokens)
+    # Without a user message nothing marks the end of the finished turns.
+    selected = _select(window, room) if position >= 0 else _Selected(history)
+    sections |= {"window": _tokens(selected.sent, measure), "current": _tokens(running, measure)}
+    handed_over = [*head, *dialogs, *selected.sent]
     return Projection(
         messages=[*handed_over, *running],
         before=list(messages[: position if position >= 0 else len(messages)]),
         current=messages[position] if position >= 0 else None,
         handed_over=handed_over,
-        mark=window.mark(first),
-        report=report,
+        mark=window.mark(selected.first),
+        report=_report(limits, sections, window, selected),
+        changed_history=len(history) != len(selected.sent)
+        or any(a is not b for a, b in zip(history, selected.sent, strict=True)),
     )
 
 
-def _select(window: Window, room: Cost, mark: WindowMark | None) -> tuple[int, list[Any], bool]:
-    """First turn, messages to send, and whether the newest turn was squeezed."""
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """What is sent of the finished turns; ``first`` as in ``Choice``."""
+
+    sent: list[Any]
+    first: int = 0
+    pinned: int = 0
+    squeezed: bool = False
+
+
+def _select(window: Window, room: Cost) -> _Selected:
     if room.tokens <= 0 or room.host_tokens <= 0:
-        return len(window.turns), [], False
-    first = window.choose(room, mark)
-    if first == len(window.turns) and (squeezed := window.squeeze_newest(room)):
-        return first - 1, squeezed, True
-    sent = [m for turn in range(first, len(window.turns)) for m in window.messages(turn)]
-    return first, sent, False
+        return _Selected([], len(window))
+    choice = window.choose(room)
+    pinned = [m for turn in range(choice.pinned) for m in window.messages(turn)]
+    if choice.first == len(window) and (squeezed := window.squeezed_newest(choice.room)):
+        return _Selected([*pinned, *squeezed], choice.first - 1, choice.pinned, squeezed=True)
+    run = [m for turn in range(choice.first, len(window)) for m in window.messages(turn)]
+    return _Selected([*pinned, *run], choice.first, choice.pinned)
+
+
+def _report(
+    limits: Limits, sections: dict[str, int], window: Window, selected: _Selected
+) -> Report:
+    first, pinned = selected.first, selected.pinned
+    gap = (window.start_of(pinned) if pinned else 0, window.start_of(first))
+    stored = set(map(id, [*window.history[: gap[0]], *window.history[gap[1] :]]))
+    left_out = first > pinned
+    return Report(
+        budget=limits.budget,
+        sections=sections,
+        total_turns=len(window),
+        first_turn=first if left_out else 0,
+        pinned=pinned if left_out else 0,
+        left_out=gap if left_out else (0, 0),
+        lightened=sum(id(m) not in stored for m in selected.sent),
+        squeezed=selected.squeezed,
+        cut=first > max(window.remembered or 0, pinned),
+        reason=window.floor_reason if pinned < first <= window.floor else "",
+    )
 
 
 def _head(

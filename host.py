@@ -324,6 +324,10 @@ class Host:
             name = str(event.get_sender_name() or "")
         return event.unified_msg_origin, "" if name == "N/A" else name, event.get_platform_id()
 
+    def is_addressed(self, event: Any) -> bool:
+        """Whether a message was meant for the bot."""
+        return bool(event.is_at_or_wake_command)
+
     async def _group(self, event: Any) -> Any:
         """The group of an event as the platform describes it; None if it does not."""
         try:

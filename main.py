@@ -6,9 +6,10 @@ Every hook lets the chat go on whatever happens; after the start of
 """
 
 import asyncio
+import contextlib
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from astrbot.api import logger
@@ -21,6 +22,7 @@ from .host import Host
 from .request_flow import RequestFlow
 from .request_log import RequestLog
 from .settings import Settings
+from .status import change_topic, status_of
 from .storage import Storage
 from .texts import Texts
 from .tokens import TokenCounter
@@ -105,6 +107,12 @@ class ContextManagerPlugin(Star):
         if await self._active():
             await self._guarded(event, self.flow.finish(event, run_context, response))
 
+    @filter.event_message_type(filter.EventMessageType.GROUP_MESSAGE)
+    async def see_group_message(self, event: AstrMessageEvent) -> None:
+        """Counts messages in groups whose topics may end by themselves."""
+        if not self.closed and self.flow is not None:
+            self.flow.see_group_message(event)
+
     async def _active(self) -> bool:
         if not self.closed and not self._ready.is_set():
             try:
@@ -114,6 +122,7 @@ class ContextManagerPlugin(Star):
         return not self.closed and self._ready.is_set()
 
     async def _guarded(self, event: AstrMessageEvent, step: Awaitable[None]) -> None:
+        started = time.perf_counter()
         try:
             await step
         except Exception:  # noqa: BLE001  the border to the host
@@ -122,6 +131,7 @@ class ContextManagerPlugin(Star):
                 event.unified_msg_origin,
             )
             self.flow.fail(event)
+        self.flow.spent(event, time.perf_counter() - started)
 
     # Commands
 
@@ -142,6 +152,35 @@ class ContextManagerPlugin(Star):
             yield event.plain_result(self.texts.get("compress_started"))
         await job.wait()
         yield event.plain_result(job.message)
+
+    @filter.command("上下文状态", alias={"context_status"})
+    async def context_status(self, event: AstrMessageEvent):
+        """上一次请求发送了什么、省略了什么、用量和缓存命中"""
+        session_id = event.unified_msg_origin
+        yield event.plain_result(await self._answer(lambda: self._status(session_id)))
+
+    @filter.command("新话题", alias={"new_topic"})
+    async def new_topic(self, event: AstrMessageEvent):
+        """从这里开始新话题：更早的对话不再发送，历史不会删除；加“撤销”取回"""
+        if not await self._may_use(event):
+            yield event.plain_result(self.texts.get("not_allowed"))
+            return
+        undo = event.message_str.partition(" ")[2].strip().lower() in ("撤销", "undo")
+        session_id = event.unified_msg_origin
+        yield event.plain_result(await self._answer(lambda: self._topic(session_id, undo)))
+
+    async def _status(self, session_id: str) -> str:
+        return await status_of(self.flow, self.texts, session_id)
+
+    async def _topic(self, session_id: str, undo: bool) -> str:
+        return self.texts.get(await change_topic(self.flow, session_id, undo))
+
+    async def _answer(self, make: Callable[[], Awaitable[str]]) -> str:
+        """The text of a command; says so if the database cannot be used."""
+        if await self._active() and self.storage is not None:
+            with contextlib.suppress(StorageUnavailable):
+                return await make()
+        return self.texts.get("storage_unavailable")
 
     async def _may_use(self, event: AstrMessageEvent) -> bool:
         return self.settings.commands_open_to_everyone or await self.host.is_operator(event)

@@ -98,6 +98,21 @@ def media_placeholder(part: Any) -> str | None:
     return IMAGE_PLACEHOLDER if kind == "image" else AUDIO_PLACEHOLDER
 
 
+def media_bytes(message: Any) -> int:
+    """Size of a message's images and audio as they stand in it: data URI or address."""
+    content = field(message, "content")
+    if not isinstance(content, list | tuple):
+        return 0
+    return sum(_held_bytes(part) for part in content if media_kind(part))
+
+
+def _held_bytes(part: Any) -> int:
+    """Length of the address of a media part, wherever its format keeps it."""
+    inner = field(part, str(field(part, "type")))
+    addresses = (field(inner, name) for name in ("url", "data"))
+    return sum(len(address) for address in addresses if isinstance(address, str))
+
+
 def text_of(content: Any, *, media: bool = False) -> str:
     """All text of a content, parts joined by newlines.
 
@@ -117,10 +132,11 @@ def text_of(content: Any, *, media: bool = False) -> str:
 
 def has_content(message: Any) -> bool:
     """Whether a message says anything: text that is not blank, or media."""
-    return any(
-        media_kind(part) or (part_text(part) or "").strip()
-        for part in parts_of(field(message, "content"))
-    )
+    content = field(message, "content")
+    if isinstance(content, str):
+        # Every message of a long history passes here.
+        return bool(content) and not content.isspace()
+    return any(media_kind(part) or (part_text(part) or "").strip() for part in parts_of(content))
 
 
 def shorten(text: str, head: int, tail: int) -> str:

@@ -86,6 +86,36 @@ MIGRATIONS = [
     ALTER TABLE sessions ADD COLUMN search_tool_enabled INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE sessions ADD COLUMN memory_enabled INTEGER NOT NULL DEFAULT 0;
     """,
+    # 4: where media begin in a window, marks of new topics, what a request left out
+    # and shortened, and sums by day, which outlive the single records.
+    """
+    ALTER TABLE windows ADD COLUMN media_index INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE topics (
+        conversation_id TEXT PRIMARY KEY,
+        session_id TEXT NOT NULL,
+        message_index INTEGER NOT NULL,
+        content_hash TEXT NOT NULL,
+        source TEXT NOT NULL,
+        created_at INTEGER NOT NULL
+    );
+    ALTER TABLE requests ADD COLUMN budget INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE requests ADD COLUMN total_turns INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE requests ADD COLUMN left_out_messages INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE requests ADD COLUMN lightened INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE requests ADD COLUMN reason TEXT NOT NULL DEFAULT '';
+    CREATE TABLE usage_days (
+        session_id TEXT NOT NULL,
+        day TEXT NOT NULL,
+        requests INTEGER NOT NULL,
+        reported INTEGER NOT NULL,
+        estimated INTEGER NOT NULL,
+        prompt_tokens INTEGER NOT NULL,
+        cached_tokens INTEGER NOT NULL,
+        output_tokens INTEGER NOT NULL,
+        milliseconds INTEGER NOT NULL,
+        PRIMARY KEY (session_id, day)
+    );
+    """,
 ]
 
 

@@ -14,15 +14,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .context_logic import Limits, Projection, WindowMark, build
+from .context_logic import Cost, Limits, Projection, build
+from .conversation_state import Remembered, limits_of
 from .host import Host
 from .message_text import Draft, field, text_of
 from .request_flow import RequestFlow
 from .request_record import SentHead
+from .sections import oversized
 from .storage import Session
 from .tokens import TokenCounter
+from .topics import StoredTopic
+from .watermark import without_checkpoints
 
 ALL = 1_000_000
+# Of the messages that are left out, about as many are counted.
+SAMPLE = 200
+# What a message costs beside its text, in characters.
+FRAMING = 8
 # Sections that do not depend on the history, as a record names them.
 _HEAD_SECTIONS = ("system", "tools", "begin_dialogs")
 
@@ -34,7 +42,8 @@ class _Basis:
     session: Session
     history: list[dict[str, Any]]
     limits: Limits
-    mark: WindowMark | None
+    remembered: Remembered
+    topic: StoredTopic | None
     head: SentHead
     known_sizes: dict[str, int] | None
 
@@ -64,15 +73,13 @@ async def _basis(flow: RequestFlow, session: Session) -> _Basis:
     host, settings = flow.host, flow.settings
     conversation_id, history = await host.load_history(session.session_id)
     provider = await host.current_chat_provider(session.session_id)
-    limits = Limits(
-        budget=session.recent_context_token_budget,
-        host_limit=host.host_limit(provider),
-        keep_ratio=session.window_keep_ratio,
-        keep_media_turns=settings.keep_media_turns,
-    )
-    mark = await flow.window_of(conversation_id)
+    values = without_checkpoints(history)
+    remembered = await flow.conversations.of(session, conversation_id, values)
     head, sizes = await _last_head(flow, session)
-    return _Basis(session, history, limits, mark, head, sizes)
+    limits = limits_of(session, settings, host.host_limit(provider))
+    topics = flow.conversations.topics
+    topic = await topics.of(conversation_id) if topics and conversation_id else None
+    return _Basis(session, values, limits, remembered, topic, head, sizes)
 
 
 async def _last_head(flow: RequestFlow, session: Session) -> tuple[SentHead, dict[str, int] | None]:
@@ -107,12 +114,47 @@ def _nothing(session: Session, reason: str, as_of: int | None) -> dict[str, Any]
         "left_out": {"turns": 0, "messages": 0, "tokens": 0, "reason": reason},
         "first_turn": 0,
         "as_of": as_of,
+        "topic": None,
+        "warnings": [],
     }
 
 
+class _Messages:
+    """Stored messages, made into the host's own only where that is needed.
+
+    A long chat costs what its window costs, not what all of it would.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._bound: dict[int, Any] = {}
+
+    def readable(self, history: list[dict[str, Any]]) -> bool:
+        """Whether the host can load all of them."""
+        doubtful = [m for m in history if not _plain(m)]
+        return self._host.bound(doubtful) is not None
+
+    def measure(self, message: Any) -> Cost:
+        """Size of a stored or of a host's message."""
+        if not isinstance(message, dict):
+            return self._host.measure(message)
+        if id(message) not in self._bound:
+            self._bound[id(message)] = self._host.bound([message])[0]
+        return self._host.measure(self._bound[id(message)])
+
+
+def _plain(message: dict[str, Any]) -> bool:
+    """Whether the host can load a message for sure, without trying."""
+    return (
+        message.keys() == {"role", "content"}
+        and message["role"] in ("user", "assistant")
+        and isinstance(message["content"], str)
+    )
+
+
 def _built(host: Host, tokens: TokenCounter, basis: _Basis, limit: int) -> dict[str, Any]:
-    session, history = basis.session, host.bound(basis.history)
-    if history is None:
+    session, history, messages = basis.session, basis.history, _Messages(host)
+    if not messages.readable(history):
         return _nothing(session, "unreadable", basis.head.at or None)
     # The message to come ends the window, as the current one does in a request.
     coming = host.make_message(Draft("user", ""))
@@ -121,27 +163,47 @@ def _built(host: Host, tokens: TokenCounter, basis: _Basis, limit: int) -> dict[
         fixed_memory=session.fixed_memory,
         summary=session.summary,
         limits=basis.limits,
-        mark=basis.mark,
+        mark=basis.remembered.mark,
+        covered=basis.remembered.covered,
+        topic=basis.remembered.topic,
         tool_tokens=basis.extra_tokens,
-        measure=host.measure,
+        measure=messages.measure,
         make_message=host.make_message,
     )
     report, kinds = projection.report, _kinds(projection)
-    left_out = history[: report.left_out_messages]
+    left_out = history[slice(*report.left_out)]
     return {
         "budget": report.budget,
         "sections": _sections(projection, basis),
-        "messages": [_shown(m, kind, host) for m, kind in _newest(kinds, limit)],
+        "messages": [_shown(m, kind, messages) for m, kind in _newest(kinds, limit)],
         "messages_total": len(kinds),
         "left_out": {
             "turns": report.left_out_turns,
             "messages": len(left_out),
-            "tokens": tokens.count_messages(left_out),
+            "tokens": _about(left_out, tokens),
             "reason": _reason(projection, basis) if left_out else "",
         },
         "first_turn": report.first_turn,
         "as_of": basis.head.at or None,
+        "topic": basis.topic and {"source": basis.topic.source, "at": basis.topic.created_at},
+        "warnings": oversized(report.sections, report.budget),
     }
+
+
+def _about(messages: Sequence[dict[str, Any]], tokens: TokenCounter) -> int:
+    """Tokens of messages; of many, those of a sample, scaled by their length."""
+    sample = messages[:: max(1, len(messages) // SAMPLE)]
+    counted = tokens.count_messages(sample)
+    if len(sample) == len(messages):
+        return counted
+    lengths = [sum(map(_length, some)) for some in (messages, sample)]
+    return round(counted * lengths[0] / max(1, lengths[1]))
+
+
+def _length(message: dict[str, Any]) -> int:
+    content = message.get("content")
+    text = content if isinstance(content, str) else text_of(content, media=True)
+    return FRAMING + len(text) + len(str(message.get("tool_calls") or ""))
 
 
 def _sections(projection: Projection, basis: _Basis) -> list[dict[str, Any]]:
@@ -154,6 +216,8 @@ def _sections(projection: Projection, basis: _Basis) -> list[dict[str, Any]]:
 def _reason(projection: Projection, basis: _Basis) -> str:
     """Why turns are left out."""
     report, limits = projection.report, basis.limits
+    if report.reason:
+        return report.reason
     if report.first_turn >= report.total_turns:
         return "overrun"
     return "model_limit" if limits.host_limit and limits.host_limit < limits.budget else "budget"
@@ -180,10 +244,10 @@ def _newest(kinds: Sequence[tuple[Any, str]], limit: int) -> Sequence[tuple[Any,
     return [*kinds[:head], *kinds[max(head, len(kinds) - limit) :]]
 
 
-def _shown(message: Any, kind: str, host: Host) -> dict[str, Any]:
+def _shown(message: Any, kind: str, messages: _Messages) -> dict[str, Any]:
     return {
         "role": field(message, "role"),
         "text": text_of(field(message, "content"), media=True),
-        "tokens": host.measure(message).tokens,
+        "tokens": messages.measure(message).tokens,
         "kind": kind,
     }

@@ -12,21 +12,37 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Any
 
-from .message_text import field
-from .window import WindowMark
+from .limits import WindowMark
 
 
 @dataclass(slots=True)
 class Report:
-    """What a request holds, in estimated tokens, for logs, page and status."""
+    """What a request holds, in estimated tokens, for logs, page and status.
+
+    Attributes:
+        budget: Tokens it may use.
+        sections: Tokens by section.
+        total_turns: Finished turns of the conversation.
+        first_turn: The first of them in the run that ends at the newest.
+        pinned: First turns that are sent all the same.
+        left_out: Positions ``(start, end)`` in the history that are not sent.
+        lightened: Messages that are sent in a lighter form.
+        squeezed: Whether the newest turn had to be shortened to fit.
+        cut: Whether the window moved with this request.
+        reason: Why turns are left out whatever the budget (``topic``,
+            ``summary``); empty if only the budget does it.
+    """
 
     budget: int = 0
     sections: dict[str, int] = dataclass_field(default_factory=dict)
     total_turns: int = 0
     first_turn: int = 0
-    left_out_messages: int = 0
+    pinned: int = 0
+    left_out: tuple[int, int] = (0, 0)
+    lightened: int = 0
     squeezed: bool = False
     cut: bool = False
+    reason: str = ""
 
     @property
     def estimated(self) -> int:
@@ -34,7 +50,11 @@ class Report:
 
     @property
     def left_out_turns(self) -> int:
-        return self.first_turn
+        return self.first_turn - self.pinned
+
+    @property
+    def left_out_messages(self) -> int:
+        return self.left_out[1] - self.left_out[0]
 
     @property
     def overrun(self) -> int:
@@ -53,6 +73,8 @@ class Projection:
         handed_over: What is sent before the current message.
         mark: Window to remember, or None.
         report: Numbers for people.
+        changed_history: Whether the host would save anything else than without
+            the plugin.
     """
 
     messages: list[Any]
@@ -61,15 +83,7 @@ class Projection:
     handed_over: list[Any]
     mark: WindowMark | None
     report: Report
-
-    @property
-    def changed_history(self) -> bool:
-        """Whether the host would save anything else than without the plugin."""
-        before = [m for m in self.before if field(m, "role") != "system"]
-        sent = [m for m in self.handed_over if field(m, "role") != "system"]
-        return len(before) != len(sent) or any(
-            a is not b for a, b in zip(before, sent, strict=True)
-        )
+    changed_history: bool = False
 
     def restore(self, final: Sequence[Any]) -> list[Any]:
         """The list the host should save.

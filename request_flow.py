@@ -19,16 +19,18 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .bounded import BoundedMap
 from .context_logic import (
-    Limits,
     Projection,
     Report,
-    WindowMark,
     build,
+    history_of,
     repaired_behind_turn,
     repaired_history,
+    topic_mark,
     with_sections,
 )
+from .conversation_state import ConversationState, limits_of
 from .errors import StorageUnavailable
 from .host import Host
 from .request_log import RequestLog
@@ -36,25 +38,13 @@ from .request_record import Measurements, head_of, record_of
 from .settings import Settings
 from .storage import Session, Storage
 from .tokens import TokenCounter
+from .topics import HOUR, StoredTopic
 
 logger = logging.getLogger("astrbot")
 
 STATE_KEY = "_context_manager_request"
-# Sessions whose last known row, window and report are held in memory.
-REMEMBERED_SESSIONS = 128
-
 # Repairs outlive the plugin instance: a reload must not cancel them.
 _repairs: set[asyncio.Task[None]] = set()
-
-
-class _Bounded(dict):
-    """A dict that forgets its oldest entries."""
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.pop(key, None)
-        super().__setitem__(key, value)
-        while len(self) > REMEMBERED_SESSIONS:
-            del self[next(iter(self))]
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +58,6 @@ class RequestState:
         projection: Set once the request is built.
         run_context: The host's run, whose list is what it saves.
         restored: Whether the whole history is back in that list.
-        measured: Set once the request is built.
     """
 
     owner: Any
@@ -80,7 +69,12 @@ class RequestState:
     restored: bool = False
     failed: bool = False
     sections_sent: bool = False
-    measured: Measurements | None = None
+    measured: Measurements = field(default_factory=lambda: Measurements(0))
+
+    @property
+    def held(self) -> list[str]:
+        """What must stay in memory while the request runs."""
+        return [self.session_id, *filter(None, [self.conversation_id])]
 
     @property
     def open_cut(self) -> bool:
@@ -97,14 +91,27 @@ class RequestFlow:
     storage: Storage | None
     clock: Any
     log: RequestLog | None = None
-    heads: _Bounded = field(default_factory=_Bounded)
-    reports: _Bounded = field(default_factory=_Bounded)
     counters: Counter[str] = field(default_factory=Counter)
     closed: bool = False
-    _sessions: _Bounded = field(default_factory=_Bounded)
-    _windows: _Bounded = field(default_factory=_Bounded)
+    heads: BoundedMap = field(init=False)
+    reports: BoundedMap = field(init=False)
+    conversations: ConversationState = field(init=False)
+    _sessions: BoundedMap = field(init=False)
+    _running: Counter[str] = field(default_factory=Counter)
     _open_cuts: dict[str, list[RequestState]] = field(default_factory=dict)
     _no_list_reported: bool = False
+
+    def __post_init__(self) -> None:
+        self.heads, self.reports, self._sessions = (self._map() for _ in range(3))
+        self.conversations = ConversationState(self.host, self.storage, self._map)
+
+    def _map(self) -> BoundedMap:
+        """Memory of sessions or conversations; those with a running request stay."""
+        settings = self.settings
+        idle_seconds = settings.remembered_minutes * 60
+        return BoundedMap(
+            settings.remembered_sessions, idle_seconds, lambda key: key in self._running
+        )
 
     async def prepare(self, event: Any, request: Any) -> None:
         """Before the agent is built: the session exists, the conversation is known."""
@@ -137,7 +144,6 @@ class RequestFlow:
             await self._inject_sections(state)
             return
         self._mend_loaded(state, messages)
-        state.measured = Measurements(int(self.clock()))
         projection = await self._project(event, state, messages)
         state.projection, state.run_context = projection, run_context
         if state.conversation_id and projection.changed_history:
@@ -148,7 +154,10 @@ class RequestFlow:
         self._log_cut(state, projection.report, self.reports.get(state.session_id))
         self.reports[state.session_id] = projection.report
         self.heads[state.session_id] = head_of(projection, state.measured.at)
-        await self._remember_window(state, projection.mark)
+        if state.request is not None:
+            await self.conversations.remember_window(
+                state.session_id, state.conversation_id, projection.mark
+            )
 
     async def finish(self, event: Any, run_context: Any, response: Any = None) -> None:
         """At the agent's end: the run's list is whole again."""
@@ -158,21 +167,24 @@ class RequestFlow:
         run_context.messages[:] = state.projection.restore(run_context.messages)
         state.restored = True
         state.measured.usage = self.host.reported_usage(response)
-        state.measured.milliseconds = state.measured.elapsed()
         if state.conversation_id is None:
             self._record(state)
 
     def _record(self, state: RequestState) -> None:
         """Notes what a finished request held and cost, in the background."""
         measured, run_context = state.measured, state.run_context
-        if self.log is None or measured is None or run_context is None:
+        if self.log is None or run_context is None:
             return
-        if measured.milliseconds is None:
-            measured.milliseconds = measured.elapsed()
         projection, final = state.projection, list(run_context.messages)
         self.log.write_later(
             lambda: record_of(state.session_id, projection, measured, final, self.tokens)
         )
+
+    def spent(self, event: Any, seconds: float) -> None:
+        """A request waited that long for one of its hooks."""
+        state = self._state(event)
+        if state is not None:
+            state.measured.milliseconds += seconds * 1000
 
     def fail(self, event: Any) -> None:
         """A request of ours failed: it goes out as the host made it."""
@@ -184,9 +196,11 @@ class RequestFlow:
 
     def _begin(self, event: Any, conversation_id: str | None, request: Any) -> RequestState:
         state = RequestState(self, event.unified_msg_origin, conversation_id, request)
+        state.measured.at = int(self.clock())
         event.set_extra(STATE_KEY, state)
         task = asyncio.current_task()
-        if task is not None and conversation_id:
+        if task is not None:
+            self._running.update(state.held)
             task.add_done_callback(lambda _: self._after_task(state))
         return state
 
@@ -228,18 +242,20 @@ class RequestFlow:
         session = await self._session(state.session_id)
         provider = await self.host.request_provider(event)
         state.measured.model = provider.model if provider else ""
-        values = session or self.settings
+        conversation_id = state.conversation_id if state.request else None
+        history = history_of(messages)
+        await self._begin_idle_topic(state, session, conversation_id, history)
+        remembered = await self.conversations.of(session, conversation_id, history)
         return build(
             messages,
             fixed_memory=session.fixed_memory if session else "",
             summary=session.summary if session else "",
-            limits=Limits(
-                budget=values.recent_context_token_budget,
-                host_limit=self.host.host_limit(provider),
-                keep_ratio=values.window_keep_ratio,
-                keep_media_turns=self.settings.keep_media_turns,
+            limits=limits_of(
+                session or self.settings, self.settings, self.host.host_limit(provider)
             ),
-            mark=await self.window_of(state.conversation_id) if state.request else None,
+            mark=remembered.mark,
+            topic=remembered.topic,
+            covered=remembered.covered,
             tool_tokens=self._tool_tokens(state.request),
             measure=self.host.measure,
             make_message=self.host.make_message,
@@ -249,26 +265,44 @@ class RequestFlow:
         tools = getattr(request, "func_tool", None)
         return self.tokens.count_tools(tools.openai_schema()) if tools else 0
 
-    async def window_of(self, conversation_id: str | None) -> WindowMark | None:
-        """The window a conversation's next request starts from, if one is remembered."""
-        if conversation_id is None or conversation_id in self._windows or self.storage is None:
-            return self._windows.get(conversation_id)
-        try:
-            return await self.storage.get_window(conversation_id)
-        except StorageUnavailable:
-            return None
+    async def _begin_idle_topic(
+        self,
+        state: RequestState,
+        session: Session | None,
+        conversation_id: str | None,
+        history: list[Any],
+    ) -> None:
+        """A group that was away long enough begins a new topic by itself."""
+        topics = self.conversations.topics
+        if session is None or session.kind != "group" or conversation_id is None or topics is None:
+            return
+        now = int(self.clock())
+        due = topics.idle_messages(session.session_id, session.topic_idle_messages)
+        due = await self._idle_hours(session, now) or due
+        mark = topic_mark(history) if due else None
+        if mark is None:
+            return
+        # Without the mark older turns are sent once more, nothing else.
+        with contextlib.suppress(StorageUnavailable):
+            await topics.set(conversation_id, session.session_id, StoredTopic(mark, "idle", now))
+            logger.info("[context_manager] %s: new topic after a pause", state.session_id)
 
-    async def _remember_window(self, state: RequestState, mark: WindowMark | None) -> None:
-        conversation_id = state.conversation_id
-        if conversation_id is None or mark is None or state.request is None:
-            return
-        if self._windows.get(conversation_id) == mark:
-            return
-        self._windows[conversation_id] = mark
-        if self.storage is not None:
-            # The storage logs a failure; the window is kept in memory.
-            with contextlib.suppress(StorageUnavailable):
-                await self.storage.set_window(conversation_id, state.session_id, mark)
+    async def _idle_hours(self, session: Session, now: int) -> bool:
+        if not session.topic_idle_hours or self.log is None:
+            return False
+        with contextlib.suppress(StorageUnavailable):
+            newest = await self.log.newest(session.session_id, 1)
+            return bool(newest) and now - newest[0].time >= session.topic_idle_hours * HOUR
+        return False
+
+    def see_group_message(self, event: Any) -> None:
+        """Counts a message of a group in which topics may end by themselves."""
+        session = self._sessions.get(event.unified_msg_origin)
+        topics = self.conversations.topics
+        if session is not None and topics is not None:
+            topics.count(
+                session.session_id, self.host.is_addressed(event), session.topic_idle_messages
+            )
 
     async def _inject_sections(self, state: RequestState) -> None:
         request = state.request
@@ -330,6 +364,12 @@ class RequestFlow:
 
     def _after_task(self, state: RequestState) -> None:
         """The pipeline's task ended; what the host saved is final now."""
+        for key in state.held:
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
+        if state.conversation_id is None:
+            return
         self._record(state)
         if state.projection is None and not state.failed:
             return

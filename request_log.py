@@ -1,10 +1,10 @@
-"""The last requests of every session: what they held, and what the provider reported.
+"""What requests held and what the provider reported, one by one and by day.
 
 Invariants:
 
 * A record is written in a task of its own, after the reply; neither a slow nor a
   failed write can touch a request.
-* Each session keeps its newest ``KEPT`` records.
+* Each session keeps its newest ``KEPT`` records and ``KEPT_DAYS`` days of sums.
 * Usage that was not reported is None, never zero or a guess.
 """
 
@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from .database import Database
@@ -22,6 +23,7 @@ from .errors import StorageUnavailable
 logger = logging.getLogger("astrbot")
 
 KEPT = 200
+KEPT_DAYS = 366
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,10 @@ class RequestRecord:
     Attributes:
         sections: Estimated size by section; ``tool_steps`` is what tool calls
             added until the last model call, which is the one that is reported.
-        first_turn: The first finished turn that was sent.
+        first_turn: The first finished turn that was sent, of ``total_turns``.
+        milliseconds: What the request waited for the plugin, not for the model.
+        lightened: Messages that were sent in a lighter form.
+        reason: Why turns were left out whatever the budget; empty if it was the budget.
     """
 
     session_id: str
@@ -54,10 +59,43 @@ class RequestRecord:
     first_turn: int
     left_out_turns: int
     milliseconds: int
+    budget: int = 0
+    total_turns: int = 0
+    left_out_messages: int = 0
+    lightened: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """Sums of a session's requests on one day of the server's calendar.
+
+    Attributes:
+        day: ``YYYY-MM-DD``.
+        requests: How many there were.
+        reported: How many of them have reported usage; the tokens are only theirs.
+        estimated: Estimated tokens of all of them.
+        milliseconds: What they waited for the plugin.
+    """
+
+    day: str
+    requests: int
+    reported: int
+    estimated: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    milliseconds: int
 
 
 _COLUMNS = ", ".join(RequestRecord.__slots__)
 _PLACES = ", ".join("?" * len(RequestRecord.__slots__))
+_SUMS = Day.__slots__[1:]
+_ADD_DAY = (
+    f"INSERT INTO usage_days (session_id, day, {', '.join(_SUMS)})"
+    f" VALUES (?, ?, {', '.join('?' * len(_SUMS))}) ON CONFLICT (session_id, day) DO UPDATE SET "
+    + ", ".join(f"{name} = {name} + excluded.{name}" for name in _SUMS)
+)
 
 
 class RequestLog:
@@ -92,7 +130,7 @@ class RequestLog:
         await asyncio.gather(*self._writes, return_exceptions=True)
 
     async def add(self, record: RequestRecord) -> None:
-        """Stores a record and drops those beyond the newest ``KEPT``."""
+        """Stores a record, adds it to its day, and drops what is beyond the bounds."""
         values = [getattr(record, name) for name in RequestRecord.__slots__]
         values[RequestRecord.__slots__.index("sections")] = json.dumps(record.sections)
         async with self._database.writing() as db:
@@ -101,6 +139,13 @@ class RequestLog:
                 "DELETE FROM requests WHERE session_id = ? AND id <= (SELECT id FROM requests"
                 " WHERE session_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
                 (record.session_id, record.session_id, KEPT),
+            )
+            day = date.fromtimestamp(record.time).isoformat()
+            await db.execute(_ADD_DAY, (record.session_id, day, *_sums(record)))
+            await db.execute(
+                "DELETE FROM usage_days WHERE session_id = ? AND day <= (SELECT day FROM usage_days"
+                " WHERE session_id = ? ORDER BY day DESC LIMIT 1 OFFSET ?)",
+                (record.session_id, record.session_id, KEPT_DAYS),
             )
 
     async def newest(self, session_id: str, limit: int = KEPT) -> list[RequestRecord]:
@@ -111,6 +156,22 @@ class RequestLog:
                 (session_id, limit),
             )
         return [_record(row) for row in rows]
+
+    async def days(self, session_id: str, limit: int = KEPT_DAYS) -> list[Day]:
+        """Sums of a session by day, newest first; days without a request are left out."""
+        async with self._database.reading() as db:
+            rows = await db.execute_fetchall(
+                f"SELECT day, {', '.join(_SUMS)} FROM usage_days WHERE session_id = ?"
+                " ORDER BY day DESC LIMIT ?",
+                (session_id, limit),
+            )
+        return [Day(*row) for row in rows]
+
+
+def _sums(record: RequestRecord) -> tuple[int, ...]:
+    tokens = (record.prompt_tokens, record.cached_tokens, record.output_tokens)
+    reported = record.prompt_tokens is not None
+    return (1, int(reported), record.estimated, *(t or 0 for t in tokens), record.milliseconds)
 
 
 def _record(row: Any) -> RequestRecord:

@@ -3,8 +3,7 @@
 Nothing here does I/O. ``record_of`` counts tokens and may run in a thread.
 """
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -22,18 +21,13 @@ class Measurements:
         at: When it began, in unix seconds.
         model: The model it was meant for.
         usage: What the provider reported for the last call; None if nothing.
-        milliseconds: From the request's start to its answer; None if it had none.
+        milliseconds: What the request waited for the plugin, not for the model.
     """
 
     at: int
     model: str = ""
     usage: Usage | None = None
-    milliseconds: int | None = None
-    _started: float = field(default_factory=time.perf_counter)
-
-    def elapsed(self) -> int:
-        """Milliseconds since the start."""
-        return round((time.perf_counter() - self._started) * 1000)
+    milliseconds: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,5 +86,10 @@ def record_of(
         output_tokens=usage.output_tokens if usage else None,
         first_turn=report.first_turn,
         left_out_turns=report.left_out_turns,
-        milliseconds=measured.milliseconds or 0,
+        milliseconds=round(measured.milliseconds),
+        budget=report.budget,
+        total_turns=report.total_turns,
+        left_out_messages=report.left_out_messages,
+        lightened=report.lightened,
+        reason=report.reason,
     )

@@ -5,6 +5,7 @@ is left out together with its marker; no stored text can forge a marker.
 """
 
 import re
+from collections.abc import Mapping
 
 from .message_text import clean_text
 
@@ -38,3 +39,8 @@ def with_sections(system_prompt: str, fixed_memory: str, summary: str) -> str:
         if text.strip():
             blocks.append(f"{marker}\n{frame}\n\n{neutralise_markers(text).strip()}")
     return "\n\n".join(blocks)
+
+
+def oversized(sections: Mapping[str, int], budget: int) -> list[str]:
+    """Sections of ours that take more than a third of the budget."""
+    return [name for name in ("fixed_memory", "summary") if 3 * sections.get(name, 0) > budget]

@@ -18,12 +18,18 @@ class Settings(SharedValues):
 
     Attributes:
         keep_media_turns: Finished turns whose images and audio are still sent.
+        keep_media_kilobytes: Images and audio that one request sends at most.
+        remembered_sessions: Sessions that are held in memory.
+        remembered_minutes: Minutes without a request after which one is let go.
         commands_open_to_everyone: Whether every group member may use commands
             that spend tokens or change memory.
         language: Language of command answers.
     """
 
     keep_media_turns: Annotated[int, Field(strict=True, ge=0, le=50)] = 3
+    keep_media_kilobytes: Annotated[int, Field(strict=True, ge=0, le=102_400)] = 4096
+    remembered_sessions: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 128
+    remembered_minutes: Annotated[int, Field(strict=True, ge=1, le=10_080)] = 120
     commands_open_to_everyone: bool = False
     language: Literal["zh-CN", "en-US"] = "zh-CN"
 

@@ -352,7 +352,7 @@ class Storage:
         """The remembered window of a conversation, or None."""
         async with self.database.reading() as db:
             rows = await db.execute_fetchall(
-                "SELECT message_index, content_hash, settings_key FROM windows"
+                "SELECT message_index, content_hash, settings_key, media_index FROM windows"
                 " WHERE conversation_id = ?",
                 (conversation_id,),
             )
@@ -362,13 +362,15 @@ class Storage:
         """Remembers the window of a conversation."""
         async with self.database.writing() as db:
             await db.execute(
-                "INSERT OR REPLACE INTO windows VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO windows (conversation_id, session_id, message_index,"
+                " content_hash, settings_key, media_index) VALUES (?, ?, ?, ?, ?, ?)",
                 (
                     conversation_id,
                     session_id,
                     mark.message_index,
                     mark.content_hash,
                     mark.settings_key,
+                    mark.media_index,
                 ),
             )
 

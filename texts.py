@@ -18,6 +18,65 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "The plugin's database is not available; chats go on. See [context_manager] in "
         "AstrBot's log.",
     ),
+    "topic_started": (
+        "已开始新话题：之前的对话不再发送给模型，历史没有删除。"
+        "发送“/新话题 撤销”或在插件页面可以取回。",
+        "New topic: earlier turns are no longer sent, nothing was deleted. Take it back with "
+        "“/new_topic undo” or on the plugin's page.",
+    ),
+    "topic_nothing": (
+        "之前没有对话，不需要开始新话题。",
+        "There are no earlier turns; nothing to leave out.",
+    ),
+    "topic_undone": (
+        "已撤销新话题：之前的对话会按预算重新发送。",
+        "Taken back: earlier turns are sent again as far as the budget allows.",
+    ),
+    "topic_none": ("现在没有新话题标记。", "There is no new-topic mark."),
+    "status_none": (
+        "这个会话还没有请求记录。和机器人说一句话之后再看。",
+        "No request of this chat is recorded yet. Say something to the bot first.",
+    ),
+    "status_sent": (
+        "上一次请求（{time}，{model}）：发送第 {first}–{total} 轮，共 {total} 轮；"
+        "省略 {left} 轮、{left_messages} 条；精简 {lightened} 条。",
+        "Last request ({time}, {model}): turns {first}–{total} of {total} sent; {left} turns, "
+        "{left_messages} messages left out; {lightened} messages lightened.",
+    ),
+    "status_sent_nothing": (
+        "上一次请求（{time}，{model}）：没有发送历史，省略 {left} 轮、{left_messages} 条。",
+        "Last request ({time}, {model}): no history sent; {left} turns, {left_messages} "
+        "messages left out.",
+    ),
+    "status_tokens": (
+        "用量：本插件估算 ≈{estimated}，模型报告 {prompt}（缓存命中 {cached}），预算 {budget}。",
+        "Tokens: ≈{estimated} estimated here, {prompt} reported by the model ({cached} cached), "
+        "budget {budget}.",
+    ),
+    "status_unreported": ("未报告", "not reported"),
+    "status_overrun": (
+        "超出预算 ≈{over}：当前消息和固定部分已放不下，历史没有发送。",
+        "≈{over} over the budget: the current message and the fixed parts alone need more.",
+    ),
+    "status_reason_budget": ("省略的原因：预算。", "Left out because of the budget."),
+    "status_reason_topic": (
+        "省略的原因：新话题标记（“/新话题 撤销”可取回）。",
+        "Left out because of a new-topic mark (“/new_topic undo” takes it back).",
+    ),
+    "status_reason_summary": (
+        "省略的原因：这些消息已由摘要覆盖。",
+        "Left out because the summary covers them.",
+    ),
+    "status_section": (
+        "注意：{name} ≈{tokens}，超过预算的三分之一，请精简。",
+        "Note: {name} is ≈{tokens}, more than a third of the budget; shorten it.",
+    ),
+    "section_fixed_memory": ("固定记忆", "the fixed memory"),
+    "section_summary": ("AI 摘要", "the AI summary"),
+    "status_plugin": (
+        "插件用时 {milliseconds} 毫秒。近 7 天：{requests} 次请求，缓存命中 {share}。",
+        "The plugin took {milliseconds} ms. Last 7 days: {requests} requests, {share} cached.",
+    ),
     "compress_started": (
         "开始压缩本会话的历史，完成后会在这里告诉你。",
         "Compressing this chat's history; the result will be reported here.",

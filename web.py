@@ -26,6 +26,7 @@ from .api_models import (
     RestoreBody,
     SaveBody,
     SessionQuery,
+    TopicBody,
     VersionsQuery,
 )
 from .api_requests import RequestApi
@@ -131,6 +132,7 @@ def register_routes(context: Any, plugin: Any) -> None:
         ("session/prompt", "GET", api.prompt, SessionQuery),
         ("session/requests", "GET", requests.requests, RequestsQuery),
         ("session/preview", "GET", requests.preview, PreviewQuery),
+        ("session/topic", "POST", requests.topic, TopicBody),
         ("export", "GET", transfer.export, ExportQuery),
         ("import", "POST", transfer.import_file, ImportQuery),
         ("import/preview", "POST", transfer.preview_import, Nothing),

@@ -1,23 +1,31 @@
-"""Which finished turns of a conversation are sent.
+"""Which finished turns of a conversation are sent, and how.
 
 Pure. Invariants:
 
-* The window is a contiguous run of whole turns that ends at the newest.
+* The window is a contiguous run of whole turns that ends at the newest; only the
+  turns that ``keep_first_turns`` pins may stand before it.
 * While everything fits, its first turn stays where it is; a cut goes down to the
   low mark at once.
+* A message that was sent in a lighter form is never sent whole again: the place
+  before which media are placeholders only moves forward, and in steps, because
+  every move changes bytes that a prompt cache holds.
 * No message is changed: what is sent of a turn is a lighter copy.
 """
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from .limits import Cost, Limits, TopicMark, WindowMark
 from .message_text import (
     Draft,
     clean_text,
     field,
     light_turn,
+    media_bytes,
     media_placeholder,
     part_text,
     parts_of,
@@ -26,65 +34,10 @@ from .message_text import (
     text_of,
 )
 
+# Turns by which media may outlive ``keep_media_turns`` until all go at once.
+MEDIA_STEP = 5
 # The longest text a squeezed turn may keep, in characters, tried in this order.
 _SQUEEZE_STEPS = (16000, 8000, 4000, 2000, 1000, 500, 240)
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Size of messages: the plugin's estimate and the host's own, in tokens."""
-
-    tokens: int = 0
-    host_tokens: int = 0
-
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.tokens + other.tokens, self.host_tokens + other.host_tokens)
-
-    def within(self, room: "Cost") -> bool:
-        return self.tokens <= room.tokens and self.host_tokens <= room.host_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a request may use.
-
-    Attributes:
-        budget: Tokens for everything that is sent and the reply.
-        host_limit: Host-estimated tokens above which the host would cut by
-            itself; None if it never does.
-        keep_ratio: Share of the window's room that a cut keeps (0.3–1.0).
-        keep_media_turns: Finished turns whose images and audio are still sent.
-    """
-
-    budget: int
-    host_limit: int | None = None
-    keep_ratio: float = 0.7
-    keep_media_turns: int = 3
-
-    @property
-    def key(self) -> str:
-        """Changes whenever a remembered window has to be chosen anew."""
-        return f"{self.budget}:{self.keep_ratio:g}:{self.host_limit}"
-
-    @property
-    def reply_reserve(self) -> int:
-        """Tokens kept free for the reply and for what the estimate misses."""
-        return min(1024, self.budget // 10)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowMark:
-    """The first turn of a conversation's window, as remembered.
-
-    Attributes:
-        message_index: Position of the turn's user message in the history.
-        content_hash: Hash of that message, to notice edits.
-        settings_key: ``Limits.key`` under which it was chosen.
-    """
-
-    message_index: int
-    content_hash: str
-    settings_key: str
 
 
 def split_turns(history: Sequence[Any]) -> list[tuple[int, int]]:
@@ -95,14 +48,51 @@ def split_turns(history: Sequence[Any]) -> list[tuple[int, int]]:
     return list(zip([0, *starts[1:]], [*starts[1:], len(history)], strict=True))
 
 
-def _hash(messages: Sequence[Any]) -> str:
-    opening = next((m for m in messages if starts_turn(m)), None)
+def turn_hash(turn: Sequence[Any]) -> str:
+    """Hash of the user message that opens a turn."""
+    opening = next((m for m in turn if starts_turn(m)), None)
     text = text_of(field(opening, "content"), media=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def topic_mark(history: Sequence[Any]) -> TopicMark | None:
+    """The mark of a topic that begins behind a history; None if that is empty."""
+    turns = split_turns(history)
+    if not turns:
+        return None
+    start, end = turns[-1]
+    return TopicMark(end, turn_hash(history[start:end]))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is sent of a conversation.
+
+    Attributes:
+        pinned: First turns that stay whatever the window does.
+        first: First turn of the run that ends at the newest; as many as there are
+            turns if none fits whole.
+        room: What the run may use.
+    """
+
+    pinned: int
+    first: int
+    room: Cost
+
+
 class Window:
-    """The finished turns of one conversation with their lightened sizes."""
+    """The finished turns of one conversation with their lightened sizes.
+
+    Args:
+        history: The messages before the current one.
+        limits: What may be used.
+        measure: Size of one message.
+        make_message: Turns a ``Draft`` into a message of the host.
+        mark: The window as remembered.
+        covered: Leading messages that the summary covers.
+        topic: Where a new topic began.
+        running_media: Bytes of media in the current message and after it.
+    """
 
     def __init__(
         self,
@@ -110,22 +100,46 @@ class Window:
         limits: Limits,
         measure: Callable[[Any], Cost],
         make_message: Callable[[Draft], Any],
+        *,
+        mark: WindowMark | None = None,
+        covered: int = 0,
+        topic: TopicMark | None = None,
+        running_media: int = 0,
     ) -> None:
         self.history = history
         self.turns = split_turns(history)
         self.limits = limits
         self._measure = measure
         self._make = make_message
+        self._starts = [start for start, _ in self.turns]
         self._light: dict[int, tuple[list[Any], Cost]] = {}
+        self._covered = covered if limits.tail_tokens else 0
+        self._topic = self._turn_of_topic(topic)
+        self.key = f"{limits.key}:{self._covered}:{self._topic}"
+        found = self._turn_of(mark)
+        self.remembered = found if mark and mark.settings_key == self.key else None
+        self._media_from = self._first_media(mark if found is not None else None, running_media)
+
+    # Turns
+
+    def __len__(self) -> int:
+        return len(self.turns)
+
+    def of_turn(self, turn: int) -> Sequence[Any]:
+        start, end = self.turns[turn]
+        return self.history[start:end]
 
     def messages(self, turn: int) -> list[Any]:
+        """What is sent of a turn."""
         return self._lightened(turn)[0]
+
+    def start_of(self, turn: int) -> int:
+        """Messages before a turn."""
+        return self._starts[turn] if turn < len(self) else len(self.history)
 
     def _lightened(self, turn: int) -> tuple[list[Any], Cost]:
         if turn not in self._light:
-            start, end = self.turns[turn]
-            keep_media = len(self.turns) - turn <= self.limits.keep_media_turns
-            drafts = light_turn(self.history[start:end], keep_media=keep_media)
+            drafts = light_turn(self.of_turn(turn), keep_media=turn >= self._media_from)
             self._light[turn] = self._made(drafts)
         return self._light[turn]
 
@@ -133,9 +147,116 @@ class Window:
         made = [self._make(m) if isinstance(m, Draft) else m for m in drafts]
         return made, sum((self._measure(m) for m in made), Cost())
 
-    def reach(self, room: Cost, stop_at: int = 0) -> int:
+    def _turn_of(self, mark: WindowMark | None) -> int | None:
+        """The turn a mark points to; None if there is none or it was edited."""
+        if mark is None:
+            return None
+        turn = bisect_left(self._starts, mark.message_index)
+        if turn == len(self) or self._starts[turn] != mark.message_index:
+            return None
+        return turn if turn_hash(self.of_turn(turn)) == mark.content_hash else None
+
+    def _turn_of_topic(self, topic: TopicMark | None) -> int:
+        """The first turn of the topic; 0 if there is none or what preceded it is gone."""
+        if topic is None:
+            return 0
+        turn = bisect_left(self._starts, topic.message_index, lo=min(1, len(self)))
+        if turn == 0 or self.start_of(turn) != topic.message_index:
+            return 0
+        return turn if turn_hash(self.of_turn(turn - 1)) == topic.content_hash else 0
+
+    # Media
+
+    def _first_media(self, mark: WindowMark | None, running_media: int) -> int:
+        """The first turn whose media are sent."""
+        wanted = max(0, len(self) - self.limits.keep_media_turns)
+        first = wanted
+        if mark is not None:
+            first = bisect_left(self._starts, mark.media_index)
+            if wanted - first >= MEDIA_STEP:
+                first = wanted
+        sizes = [sum(map(media_bytes, self.of_turn(t))) for t in range(first, len(self))]
+        limit = self.limits.keep_media_bytes
+        if sum(sizes) + running_media <= limit:
+            return first
+        # Far below the limit at once: the next picture must not move it again.
+        while sizes and sum(sizes) + running_media > limit // 2:
+            first += 1
+            del sizes[0]
+        return first
+
+    def _drop_late_media(self) -> bool:
+        """Media older than ``keep_media_turns`` go; whether that changed anything."""
+        wanted = len(self) - self.limits.keep_media_turns
+        late = range(self._media_from, wanted)
+        if not any(media_bytes(m) for turn in late for m in self.of_turn(turn)):
+            return False
+        self._media_from = wanted
+        for turn in late:
+            self._light.pop(turn, None)
+        return True
+
+    # The window
+
+    def choose(self, room: Cost) -> Choice:
+        """What is sent, if the finished turns may use ``room``."""
+        pinned, room = self._pinned(room)
+        fresh = self.remembered is None or self.limits.keep_ratio == 1
+        start = max(self.floor if fresh else self.remembered, pinned)
+        reached = self._reach(room, start)
+        if reached > start and self._drop_late_media():
+            # Old media make room before old turns do.
+            reached = self._reach(room, start)
+        first = reached
+        if reached > start:
+            first = self._reach(room.scaled(self.limits.keep_ratio), start)
+            newest = len(self) - 1
+            # A newest turn above the low mark is still better sent than dropped.
+            first = newest if first > newest >= reached else first
+        return Choice(pinned, first, room)
+
+    @cached_property
+    def floor(self) -> int:
+        """The first turn that topic and summary leave in the window."""
+        return max(self._topic, self._covered_floor())
+
+    @property
+    def floor_reason(self) -> str:
+        """Why turns are left out whatever the budget: ``topic``, ``summary`` or nothing."""
+        if not self.floor:
+            return ""
+        return "topic" if self._topic == self.floor else "summary"
+
+    def _covered_floor(self) -> int:
+        """Covered turns leave but for their last ``tail_tokens``; the newest stays."""
+        if not self._covered:
+            return 0
+        # A turn that is covered in part is not covered.
+        first = bisect_left([end for _, end in self.turns], self._covered + 1)
+        used = 0
+        while first > 0:
+            used += self._lightened(first - 1)[1].tokens
+            if used > self.limits.tail_tokens:
+                break
+            first -= 1
+        return min(first, max(0, len(self) - 1))
+
+    def _pinned(self, room: Cost) -> tuple[int, Cost]:
+        """How many first turns are pinned, and the room behind them.
+
+        Together they may take half of the room, so that recent turns fit too.
+        """
+        used, count = Cost(), 0
+        while count < min(self.limits.keep_first_turns, len(self)):
+            more = used + self._lightened(count)[1]
+            if not more.within(room.scaled(0.5)):
+                break
+            used, count = more, count + 1
+        return count, room - used
+
+    def _reach(self, room: Cost, stop_at: int) -> int:
         """The oldest turn, not before ``stop_at``, down to which all turns fit."""
-        used, first = Cost(), len(self.turns)
+        used, first = Cost(), len(self)
         while first > stop_at:
             used += self._lightened(first - 1)[1]
             if not used.within(room):
@@ -143,52 +264,25 @@ class Window:
             first -= 1
         return first
 
-    def remembered(self, mark: WindowMark | None) -> int:
-        """The turn a mark points to; 0 if there is none or it is not found."""
-        if mark is None or mark.settings_key != self.limits.key:
-            return 0
-        for turn, (start, end) in enumerate(self.turns):
-            if start == mark.message_index:
-                found = _hash(self.history[start:end]) == mark.content_hash
-                return turn if found else 0
-        return 0
-
-    def choose(self, room: Cost, mark: WindowMark | None) -> int:
-        """The first turn to send; ``len(turns)`` if none fits whole."""
-        ratio = self.limits.keep_ratio
-        start = self.remembered(mark) if ratio < 1 else 0
-        reached = self.reach(room, start)
-        if reached == start:
-            return start
-        low = Cost(int(room.tokens * ratio), int(room.host_tokens * ratio))
-        first = self.reach(low)
-        newest = len(self.turns) - 1
-        # A newest turn above the low mark is still better sent than dropped.
-        return newest if first > newest and reached <= newest else first
-
-    def squeeze_newest(self, room: Cost) -> list[Any]:
+    def squeezed_newest(self, room: Cost) -> list[Any]:
         """The newest turn with its longest texts cut in the middle, or nothing."""
-        if not self.turns:
+        if self.floor >= len(self):
             return []
-        start, end = self.turns[-1]
-        drafts = light_turn(self.history[start:end], keep_media=False)
+        drafts = light_turn(self.of_turn(len(self) - 1), keep_media=False)
         for limit in _SQUEEZE_STEPS:
             made, cost = self._made([_squeezed(m, limit) for m in drafts])
             if cost.within(room):
                 return made
         return []
 
-    def start_of(self, turn: int) -> int:
-        """Messages before a turn."""
-        if turn == 0:
-            return 0
-        return self.turns[turn][0] if turn < len(self.turns) else len(self.history)
-
     def mark(self, first: int) -> WindowMark | None:
-        if first >= len(self.turns):
+        """What to remember of a window that starts with a turn."""
+        if first >= len(self):
             return None
-        start, end = self.turns[first]
-        return WindowMark(start, _hash(self.history[start:end]), self.limits.key)
+        media_index = self.start_of(self._media_from)
+        return WindowMark(
+            self._starts[first], turn_hash(self.of_turn(first)), self.key, media_index
+        )
 
 
 def _squeezed(message: Any, limit: int) -> Any:

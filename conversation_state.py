@@ -1,0 +1,133 @@
+"""What is remembered of conversations from one request to the next.
+
+Window, new topic and what the summary covers. Invariants:
+
+* All of it is in the database; memory holds what was used last, within bounds.
+* A database that fails costs the memory of what is not held, never a request.
+* A covered part that was edited covers nothing. It is hashed once; after that its
+  message lengths tell whether it is still the same.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .bounded import BoundedMap
+from .errors import StorageUnavailable
+from .host import Host
+from .limits import Limits, TopicMark, WindowMark
+from .message_text import field, text_of
+from .settings import Settings
+from .storage import Session, Storage
+from .topics import Topics
+from .watermark import covers
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a request of a conversation starts from; see ``context_logic.build``."""
+
+    mark: WindowMark | None = None
+    topic: TopicMark | None = None
+    covered: int = 0
+
+
+class ConversationState:
+    """Windows, topics and coverage of the conversations of one instance.
+
+    Args:
+        host: Where conversations are loaded from.
+        storage: The database; None if there is none.
+        make_map: Makes a map with the bounds that the settings give.
+    """
+
+    def __init__(
+        self, host: Host, storage: Storage | None, make_map: Callable[[], BoundedMap]
+    ) -> None:
+        self._host = host
+        self._storage = storage
+        self._windows = make_map()
+        self._checked = make_map()
+        self.topics = Topics(storage.database, make_map(), make_map()) if storage else None
+
+    async def of(
+        self, session: Session | None, conversation_id: str | None, history: Sequence[Any]
+    ) -> Remembered:
+        """Everything remembered of a conversation that holds ``history`` now."""
+        if conversation_id is None:
+            return Remembered()
+        covered = await self._covered(session, conversation_id, history) if session else 0
+        topic = None
+        if self.topics is not None:
+            with contextlib.suppress(StorageUnavailable):
+                topic = await self.topics.of(conversation_id)
+        return Remembered(
+            await self.window_of(conversation_id), topic.mark if topic else None, covered
+        )
+
+    async def window_of(self, conversation_id: str | None) -> WindowMark | None:
+        """The window a conversation's next request starts from, if one is remembered."""
+        if conversation_id is None or conversation_id in self._windows or self._storage is None:
+            return self._windows.get(conversation_id)
+        try:
+            return await self._storage.get_window(conversation_id)
+        except StorageUnavailable:
+            return None
+
+    async def remember_window(
+        self, session_id: str, conversation_id: str | None, mark: WindowMark | None
+    ) -> None:
+        """Notes the window of a request, if it moved."""
+        if conversation_id is None or mark is None or self._windows.get(conversation_id) == mark:
+            return
+        self._windows[conversation_id] = mark
+        if self._storage is not None:
+            # The storage logs a failure; the window is kept in memory.
+            with contextlib.suppress(StorageUnavailable):
+                await self._storage.set_window(conversation_id, session_id, mark)
+
+    async def _covered(self, session: Session, conversation_id: str, history: Sequence[Any]) -> int:
+        """Leading messages that the summary covers; only asked for where it matters."""
+        if not session.tail_tokens or not session.summary.strip() or self._storage is None:
+            return 0
+        try:
+            version = await self._storage.latest_coverage(session.session_id)
+        except StorageUnavailable:
+            return 0
+        if version is None or version.conversation_id != conversation_id:
+            return 0
+        state = (version.id, _lengths(history[: version.covered]))
+        known = self._checked.get(conversation_id)
+        if known is None or known[0] != state:
+            stored = await self._host.load_conversation(session.session_id, conversation_id)
+            holds = await asyncio.to_thread(
+                covers, stored or [], version.covered, version.prefix_hash
+            )
+            known = (state, version.covered if holds else 0)
+            self._checked[conversation_id] = known
+        return known[1]
+
+
+def _lengths(messages: Sequence[Any]) -> int:
+    """A number that changes with almost every edit of the messages."""
+    total = len(messages)
+    for position, message in enumerate(messages, 1):
+        content = field(message, "content")
+        text = content if isinstance(content, str) else text_of(content, media=True)
+        total += position * (1 + len(text))
+    return total
+
+
+def limits_of(values: Session | Settings, settings: Settings, host_limit: int | None) -> Limits:
+    """The limits of a request, from a session's values or, without one, the defaults."""
+    return Limits(
+        budget=values.recent_context_token_budget,
+        host_limit=host_limit,
+        keep_ratio=values.window_keep_ratio,
+        keep_media_turns=settings.keep_media_turns,
+        keep_media_bytes=settings.keep_media_kilobytes << 10,
+        keep_first_turns=values.keep_first_turns,
+        tail_tokens=values.tail_tokens,
+    )

@@ -1,0 +1,93 @@
+"""What a request may use, and what is remembered of a conversation's window.
+
+Plain values without I/O; sizes in estimated tokens unless said otherwise.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Size of messages: the plugin's estimate and the host's own, in tokens."""
+
+    tokens: int = 0
+    host_tokens: int = 0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.tokens + other.tokens, self.host_tokens + other.host_tokens)
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(self.tokens - other.tokens, self.host_tokens - other.host_tokens)
+
+    def scaled(self, ratio: float) -> "Cost":
+        return Cost(int(self.tokens * ratio), int(self.host_tokens * ratio))
+
+    def within(self, room: "Cost") -> bool:
+        return self.tokens <= room.tokens and self.host_tokens <= room.host_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a request may use.
+
+    Attributes:
+        budget: Tokens for everything that is sent and the reply.
+        host_limit: Host-estimated tokens above which the host would cut by
+            itself; None if it never does.
+        keep_ratio: Share of the window's room that a cut keeps (0.3–1.0).
+        keep_media_turns: Finished turns whose images and audio are still sent.
+        keep_media_bytes: Bytes of images and audio that are sent at most, as
+            they stand in the messages.
+        keep_first_turns: Turns at the start of the conversation that stay.
+        tail_tokens: Tokens of covered messages that stay in the window; 0 keeps
+            covered messages as long as the budget allows.
+    """
+
+    budget: int
+    host_limit: int | None = None
+    keep_ratio: float = 0.7
+    keep_media_turns: int = 3
+    keep_media_bytes: int = 4 << 20
+    keep_first_turns: int = 0
+    tail_tokens: int = 0
+
+    @property
+    def key(self) -> str:
+        """Changes whenever a remembered window has to be chosen anew."""
+        zones = f"{self.keep_first_turns}:{self.tail_tokens}"
+        return f"{self.budget}:{self.keep_ratio:g}:{self.host_limit}:{zones}"
+
+    @property
+    def reply_reserve(self) -> int:
+        """Tokens kept free for the reply and for what the estimate misses."""
+        return min(1024, self.budget // 10)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowMark:
+    """The first turn of a conversation's window, as remembered.
+
+    Attributes:
+        message_index: Position of the turn's user message in the history.
+        content_hash: Hash of that message, to notice edits.
+        settings_key: What it was chosen under, see ``Window.key``.
+        media_index: Position before which images and audio are placeholders.
+    """
+
+    message_index: int
+    content_hash: str
+    settings_key: str
+    media_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMark:
+    """Where a new topic begins: what stands before it leaves the window.
+
+    Attributes:
+        message_index: Messages of the history before the new topic.
+        content_hash: Hash of the last turn before it, to notice edits.
+    """
+
+    message_index: int
+    content_hash: str
