@@ -144,10 +144,8 @@ class Calibration:
             for j in range(size):
                 self.covariance[i][j] -= spread[i] * spread[j] / total
         # Forgetting must not make anything less certain than at the start.
-        scales = [
-            min(1 / math.sqrt(_FORGETTING), _PRIOR[i][1] / math.sqrt(max(self.covariance[i][i], 1e-12)))
-            for i in range(size)
-        ]
+        most = [_PRIOR[i][1] ** 2 / max(self.covariance[i][i], 1e-12) for i in range(size)]
+        scales = [math.sqrt(min(1 / _FORGETTING, limit)) for limit in most]
         for i in range(size):
             for j in range(size):
                 self.covariance[i][j] *= scales[i] * scales[j]
@@ -177,8 +175,8 @@ class Calibration:
             observations = int(stored["observations"])
         except (TypeError, ValueError, KeyError, OverflowError):
             return cls()
-        size = len(FEATURES)
-        shaped = len(weights) == len(covariance) == size and all(len(r) == size for r in covariance)
-        if not shaped or not all(map(math.isfinite, (*weights, *(v for r in covariance for v in r)))):
+        numbers = [*weights, *(value for row in covariance for value in row)]
+        shape = {len(weights), len(covariance), *map(len, covariance)}
+        if shape != {len(FEATURES)} or not all(map(math.isfinite, numbers)):
             return cls()
         return cls(weights, covariance, max(0, observations))

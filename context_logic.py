@@ -125,7 +125,11 @@ def build(
         topic=topic,
         running_media=sum(map(media_bytes, running)),
     )
-    sections |= {"tools": tool_tokens, "begin_dialogs": _tokens(dialogs, measure)}
+    sections |= {
+        "framing": limits.framing,
+        "tools": tool_tokens,
+        "begin_dialogs": _tokens(dialogs, measure),
+    }
     room = _room(limits, fixed, tool_tokens)
     # Without a user message nothing marks the end of the finished turns.
     selected = _select(window, room) if position >= 0 else _Selected(history)
@@ -199,7 +203,8 @@ def _head(
 
 
 def _room(limits: Limits, fixed: Cost, tool_tokens: int) -> Cost:
-    tokens = limits.budget - limits.reply_reserve - tool_tokens - fixed.tokens
+    tokens = int((limits.budget - limits.reply_reserve) / (1 + limits.margin))
+    tokens -= limits.framing + tool_tokens + fixed.tokens
     if limits.host_limit is None:
         return Cost(tokens, 1 << 60)
     return Cost(tokens, limits.host_limit - fixed.host_tokens)

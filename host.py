@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .chat_provider import ChatProvider
 from .context_logic import Cost, Draft
 from .message_text import field, media_kind, part_text, parts_of
 from .prompt_estimates import Estimate
@@ -54,21 +55,6 @@ GROUP_LOOKUP_SECONDS = 3
 # No request has more; what is reported beyond it is no number of tokens.
 MOST_TOKENS = 100_000_000
 _ESTIMATE_CACHE = 50_000
-
-
-@dataclass(frozen=True, slots=True)
-class ChatProvider:
-    """The chat model of a session.
-
-    Attributes:
-        provider_id: The host's id of the provider.
-        model: Model name.
-        max_context_tokens: The model's window, 0 if the host does not know it.
-    """
-
-    provider_id: str
-    model: str
-    max_context_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +290,15 @@ class Host:
         """Name of the model that an answer says it is from; empty if it does not."""
         name = getattr(getattr(response, "raw_completion", None), "model", None)
         return name if isinstance(name, str) else ""
+
+    def is_reply(self, message: Any) -> bool:
+        """Whether a message of a run is the answer that ended it."""
+        return message.role == "assistant" and not message.tool_calls
+
+    def error_text(self, response: Any) -> str:
+        """The text of an error that stands for an answer; empty for an answer."""
+        failed = getattr(response, "role", None) == "err"
+        return str(response.completion_text or "") if failed else ""
 
     def failure_text(self, event: Any) -> str:
         """The text that a request without an answer ends with; empty after an answer."""

@@ -41,6 +41,8 @@ class Limits:
         keep_first_turns: Turns at the start of the conversation that stay.
         tail_tokens: Tokens of covered messages that stay in the window; 0 keeps
             covered messages as long as the budget allows.
+        margin: Share by which estimated sizes may be too low.
+        framing: Tokens of a prompt beside its messages and tools.
     """
 
     budget: int
@@ -50,6 +52,8 @@ class Limits:
     keep_media_bytes: int = 4 << 20
     keep_first_turns: int = 0
     tail_tokens: int = 0
+    margin: float = 0.0
+    framing: int = 0
 
     @property
     def key(self) -> str:

@@ -65,6 +65,7 @@ class ContextManagerPlugin(Star):
         self._loading = asyncio.create_task(self.tokens.load())
         log = RequestLog(self.storage.database) if self.storage is not None else None
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
+        await self.flow.estimates.load_limits()
         if self.storage is not None:
             self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
         self._ready.set()
@@ -80,6 +81,8 @@ class ContextManagerPlugin(Star):
             await asyncio.gather(self._loading, return_exceptions=True)
         if self.compressor is not None:
             await self.compressor.close()
+        if self.flow is not None:
+            await self.flow.estimates.settle()
         if self.flow is not None and self.flow.log is not None:
             await self.flow.log.settle()
         if self.storage is not None:
@@ -106,6 +109,12 @@ class ContextManagerPlugin(Star):
         """Gives the host the whole history back before it saves."""
         if await self._active():
             await self._guarded(event, self.flow.finish(event, run_context, response))
+
+    @filter.on_decorating_result()
+    async def see_result(self, event: AstrMessageEvent) -> None:
+        """Learns from the error of a model whose context was too long."""
+        if not self.closed and self.flow is not None:
+            self.flow.see_result(event)
 
     @filter.event_message_type(filter.EventMessageType.GROUP_MESSAGE)
     async def see_group_message(self, event: AstrMessageEvent) -> None:

@@ -18,6 +18,7 @@ from .context_logic import Cost, Limits, Projection, build
 from .conversation_state import Remembered, limits_of
 from .host import Host
 from .message_text import Draft, field, text_of
+from .prompt_estimates import Estimate
 from .request_flow import RequestFlow
 from .request_record import SentHead
 from .sections import oversized
@@ -42,6 +43,7 @@ class _Basis:
     session: Session
     history: list[dict[str, Any]]
     limits: Limits
+    estimate: Estimate
     remembered: Remembered
     topic: StoredTopic | None
     head: SentHead
@@ -72,14 +74,15 @@ async def preview(flow: RequestFlow, session: Session, limit: int = ALL) -> dict
 async def _basis(flow: RequestFlow, session: Session) -> _Basis:
     host, settings = flow.host, flow.settings
     conversation_id, history = await host.load_history(session.session_id)
-    provider = await host.current_chat_provider(session.session_id)
+    providers = await host.session_providers(session.session_id)
+    estimate = await flow.estimates.estimate(providers, conversation_id)
     values = without_checkpoints(history)
     remembered = await flow.conversations.of(session, conversation_id, values)
     head, sizes = await _last_head(flow, session)
-    limits = limits_of(session, settings, host.host_limit(provider))
+    limits = limits_of(session, settings, host.host_limit(providers), estimate)
     topics = flow.conversations.topics
     topic = await topics.of(conversation_id) if topics and conversation_id else None
-    return _Basis(session, values, limits, remembered, topic, head, sizes)
+    return _Basis(session, values, limits, estimate, remembered, topic, head, sizes)
 
 
 async def _last_head(flow: RequestFlow, session: Session) -> tuple[SentHead, dict[str, int] | None]:
@@ -125,8 +128,9 @@ class _Messages:
     A long chat costs what its window costs, not what all of it would.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, estimate: Estimate) -> None:
         self._host = host
+        self._measured = host.measured_by(estimate)
         self._bound: dict[int, Any] = {}
 
     def readable(self, history: list[dict[str, Any]]) -> bool:
@@ -137,10 +141,10 @@ class _Messages:
     def measure(self, message: Any) -> Cost:
         """Size of a stored or of a host's message."""
         if not isinstance(message, dict):
-            return self._host.measure(message)
+            return self._measured(message)
         if id(message) not in self._bound:
             self._bound[id(message)] = self._host.bound([message])[0]
-        return self._host.measure(self._bound[id(message)])
+        return self._measured(self._bound[id(message)])
 
 
 def _plain(message: dict[str, Any]) -> bool:
@@ -153,7 +157,7 @@ def _plain(message: dict[str, Any]) -> bool:
 
 
 def _built(host: Host, tokens: TokenCounter, basis: _Basis, limit: int) -> dict[str, Any]:
-    session, history, messages = basis.session, basis.history, _Messages(host)
+    session, history, messages = basis.session, basis.history, _Messages(host, basis.estimate)
     if not messages.readable(history):
         return _nothing(session, "unreadable", basis.head.at or None)
     # The message to come ends the window, as the current one does in a request.

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .bounded import BoundedMap
 from .calibration import (
     CALIBRATED_MARGIN,
     CONTRADICTION,
@@ -29,14 +30,15 @@ from .calibration import (
     plausible,
 )
 from .calibration_store import Anchor, CalibrationStore, ModelKey, ModelState
+from .chat_provider import ChatProvider
 from .errors import StorageUnavailable
 from .model_limits import LEAST_LIMIT, LearnedLimit, limit_after_failure, says_too_long
 from .tokens import TokenCounter
 
 logger = logging.getLogger("astrbot")
 
-# Models and conversations held in memory; the database has all.
-REMEMBERED_MODELS, REMEMBERED_ANCHORS = 64, 128
+# Models held in memory; the database has more.
+REMEMBERED_MODELS = 64
 # A report below this share of the estimate is no cut context but a wrong number.
 _ABSURD_SHARE = 0.25
 # The scale of a conversation corrects single per cents, and more only at first.
@@ -82,33 +84,40 @@ class Estimate:
 
 @dataclass(slots=True)
 class PromptEstimates:
-    """Makes estimates and learns from what providers report."""
+    """Makes estimates and learns from what providers report.
+
+    Attributes:
+        tokens: Counts texts.
+        store: Where everything is kept; None if there is no database.
+        clock: Unix seconds.
+        anchors: The last reported prompts by conversation, as a bounded memory.
+    """
 
     tokens: TokenCounter
     store: CalibrationStore | None
     clock: Callable[[], float]
-    _models: dict[ModelKey, ModelState] = field(default_factory=dict)
-    _anchors: dict[str, Anchor] = field(default_factory=dict)
+    anchors: BoundedMap
+    _models: BoundedMap = field(default_factory=lambda: BoundedMap(REMEMBERED_MODELS, math.inf))
     _saves: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def estimate(
-        self, models: Sequence[tuple[str, str, int]], conversation_id: str | None
+        self, providers: Sequence[ChatProvider], conversation_id: str | None
     ) -> Estimate:
         """How to estimate the next request.
 
         Args:
-            models: ``(provider_id, model, max_context_tokens)`` of the model and
-                its fallbacks, in order; 0 tokens if unknown.
+            providers: The chat model and its fallbacks, in order.
             conversation_id: The conversation it belongs to.
         """
         await self.tokens.settled(_VOCABULARY_SECONDS)
-        keys = tuple(self._key(provider, model) for provider, model, _ in models)
+        keys = tuple(ModelKey(p.provider_id, p.model, self._basis) for p in providers)
         states = [await self._state(key) for key in keys]
         calibration = states[0].calibration if states else Calibration()
         anchor = await self._anchor(conversation_id)
         scale = _scale(calibration, anchor, keys[0]) if keys else None
         now = self.clock()
-        limits = [*(state.limit_at(now) for state in states), *(most for _, _, most in models)]
+        limits = [state.limit_at(now) for state in states]
+        limits += [provider.max_context_tokens for provider in providers]
         return Estimate(
             keys,
             conversation_id,
@@ -135,7 +144,7 @@ class PromptEstimates:
             return
         conversation_id = estimate.conversation_id
         calibration = state.calibration
-        anchor = self._anchors.get(conversation_id or "")
+        anchor = self.anchors.get(conversation_id or "")
         scale = _scale(calibration, anchor, key)
         unknown = counts if scale is None else minus(counts, anchor.counts)
         expected = (scale or 1.0) * calibration.estimate(counts)
@@ -147,7 +156,7 @@ class PromptEstimates:
         calibration.observe(unknown, reported if scale is None else reported - anchor.reported)
         anchor = Anchor(key, counts, reported)
         if conversation_id:
-            _put(self._anchors, conversation_id, anchor, REMEMBERED_ANCHORS)
+            self.anchors[conversation_id] = anchor
         self._save(key, state, conversation_id, anchor)
 
     def _contradicted(self, state: ModelState, expected: float, reported: int) -> bool:
@@ -187,7 +196,7 @@ class PromptEstimates:
     def learned_limits(self) -> list[tuple[ModelKey, int]]:
         """Models whose limit is lowered now, with the limit in tokens."""
         now = self.clock()
-        limits = ((key, state.limit_at(now)) for key, state in self._models.items())
+        limits = ((key, self._models[key].limit_at(now)) for key in self._models)
         return [(key, limit) for key, limit in limits if limit is not None]
 
     async def load_limits(self) -> None:
@@ -205,9 +214,6 @@ class PromptEstimates:
     def _basis(self) -> str:
         return "vocabulary" if self.tokens.ready else "script"
 
-    def _key(self, provider_id: str, model: str) -> ModelKey:
-        return ModelKey(provider_id, model, self._basis)
-
     async def _state(self, key: ModelKey) -> ModelState:
         state = self._models.get(key)
         if state is None and self.store is not None:
@@ -215,19 +221,19 @@ class PromptEstimates:
                 state = await self.store.model(key)
         # Another request may have read and changed it meanwhile.
         state = self._models.get(key) or state or ModelState()
-        _put(self._models, key, state, REMEMBERED_MODELS)
+        self._models[key] = state
         return state
 
     async def _anchor(self, conversation_id: str | None) -> Anchor | None:
         if conversation_id is None:
             return None
-        anchor = self._anchors.get(conversation_id)
+        anchor = self.anchors.get(conversation_id)
         if anchor is None and self.store is not None:
             with contextlib.suppress(StorageUnavailable):
                 anchor = await self.store.anchor(conversation_id)
-        anchor = self._anchors.get(conversation_id) or anchor
+        anchor = self.anchors.get(conversation_id) or anchor
         if anchor is not None:
-            _put(self._anchors, conversation_id, anchor, REMEMBERED_ANCHORS)
+            self.anchors[conversation_id] = anchor
         return anchor
 
     def _save(
@@ -284,10 +290,3 @@ def _margin(calibration: Calibration, anchored: bool) -> float:
     if calibration.observations == 0:
         return UNKNOWN_MARGIN
     return CALIBRATED_MARGIN if anchored and calibration.calibrated else NEW_PROMPT_MARGIN
-
-
-def _put(held: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    held.pop(key, None)
-    held[key] = value
-    while len(held) > most:
-        del held[next(iter(held))]

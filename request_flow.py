@@ -15,11 +15,13 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .bounded import BoundedMap
+from .calibration import NOTHING, PROMPT, Counts, add
+from .calibration_store import CalibrationStore
 from .context_logic import (
     Projection,
     Report,
@@ -33,6 +35,7 @@ from .context_logic import (
 from .conversation_state import ConversationState, limits_of
 from .errors import StorageUnavailable
 from .host import Host
+from .prompt_estimates import Estimate, PromptEstimates
 from .request_log import RequestLog
 from .request_record import Measurements, head_of, record_of
 from .settings import Settings
@@ -58,6 +61,9 @@ class RequestState:
         projection: Set once the request is built.
         run_context: The host's run, whose list is what it saves.
         restored: Whether the whole history is back in that list.
+        answered: Whether the run's outcome is known; nothing more is learned then.
+        estimate: How its tokens are estimated, set with the projection.
+        tools: What the tool schemas are counted by.
     """
 
     owner: Any
@@ -69,6 +75,9 @@ class RequestState:
     restored: bool = False
     failed: bool = False
     sections_sent: bool = False
+    answered: bool = False
+    estimate: Estimate | None = None
+    tools: Counts = NOTHING
     measured: Measurements = field(default_factory=lambda: Measurements(0))
 
     @property
@@ -96,6 +105,7 @@ class RequestFlow:
     heads: BoundedMap = field(init=False)
     reports: BoundedMap = field(init=False)
     conversations: ConversationState = field(init=False)
+    estimates: PromptEstimates = field(init=False)
     _sessions: BoundedMap = field(init=False)
     _running: Counter[str] = field(default_factory=Counter)
     _open_cuts: dict[str, list[RequestState]] = field(default_factory=dict)
@@ -104,6 +114,8 @@ class RequestFlow:
     def __post_init__(self) -> None:
         self.heads, self.reports, self._sessions = (self._map() for _ in range(3))
         self.conversations = ConversationState(self.host, self.storage, self._map)
+        store = CalibrationStore(self.storage.database) if self.storage else None
+        self.estimates = PromptEstimates(self.tokens, store, self.clock, self._map())
 
     def _map(self) -> BoundedMap:
         """Memory of sessions or conversations; those with a running request stay."""
@@ -164,11 +176,13 @@ class RequestFlow:
         state = self._state(event)
         if state is None or state.projection is None or run_context is not state.run_context:
             return
-        run_context.messages[:] = state.projection.restore(run_context.messages)
+        final = list(run_context.messages)
+        run_context.messages[:] = state.projection.restore(final)
         state.restored = True
         state.measured.usage = self.host.reported_usage(response)
         if state.conversation_id is None:
             self._record(state)
+        self._learn(state, final, response)
 
     def _record(self, state: RequestState) -> None:
         """Notes what a finished request held and cost, in the background."""
@@ -177,8 +191,30 @@ class RequestFlow:
             return
         projection, final = state.projection, list(run_context.messages)
         self.log.write_later(
-            lambda: record_of(state.session_id, projection, measured, final, self.tokens)
+            lambda: record_of(state.session_id, projection, measured, final, self._size(state))
         )
+
+    def _size(self, state: RequestState) -> Callable[[Any], int]:
+        return lambda message: state.estimate.tokens(self.tokens.counts_of(message))
+
+    def see_result(self, event: Any) -> None:
+        """Before something is sent to the chat: it may be a provider's error."""
+        state = self._state(event)
+        if state is not None and state.projection is not None and not state.answered:
+            state.answered = self._failed(state, self.host.failure_text(event))
+
+    def _failed(self, state: RequestState, text: str) -> bool:
+        return self.estimates.failed(state.estimate, state.projection.report.estimated, text)
+
+    def _learn(self, state: RequestState, final: list[Any], response: Any) -> None:
+        """Learns from the last call of a run: what it held, and what was reported."""
+        text, usage = self.host.error_text(response), state.measured.usage
+        state.answered = self._failed(state, text) if text else True
+        # The reply was not part of the call; without one it is unknown what was.
+        if usage is not None and final and self.host.is_reply(final[-1]):
+            counts = add(self.tokens.counts_of_all(final[:-1]), add(state.tools, PROMPT))
+            answered_by = self.host.answering_model(response)
+            self.estimates.report(state.estimate, counts, usage.prompt_tokens, answered_by)
 
     def spent(self, event: Any, seconds: float) -> None:
         """A request waited that long for one of its hooks."""
@@ -240,30 +276,35 @@ class RequestFlow:
 
     async def _project(self, event: Any, state: RequestState, messages: list[Any]) -> Projection:
         session = await self._session(state.session_id)
-        provider = await self.host.request_provider(event)
-        state.measured.model = provider.model if provider else ""
+        providers = await self.host.request_providers(event)
+        state.measured.model = providers[0].model if providers else ""
         conversation_id = state.conversation_id if state.request else None
         history = history_of(messages)
         await self._begin_idle_topic(state, session, conversation_id, history)
+        state.estimate = await self.estimates.estimate(providers, conversation_id)
+        state.tools = self._tools(state.request)
         remembered = await self.conversations.of(session, conversation_id, history)
         return build(
             messages,
             fixed_memory=session.fixed_memory if session else "",
             summary=session.summary if session else "",
             limits=limits_of(
-                session or self.settings, self.settings, self.host.host_limit(provider)
+                session or self.settings,
+                self.settings,
+                self.host.host_limit(providers),
+                state.estimate,
             ),
             mark=remembered.mark,
             topic=remembered.topic,
             covered=remembered.covered,
-            tool_tokens=self._tool_tokens(state.request),
-            measure=self.host.measure,
+            tool_tokens=state.estimate.tokens(state.tools),
+            measure=self.host.measured_by(state.estimate),
             make_message=self.host.make_message,
         )
 
-    def _tool_tokens(self, request: Any) -> int:
+    def _tools(self, request: Any) -> Counts:
         tools = getattr(request, "func_tool", None)
-        return self.tokens.count_tools(tools.openai_schema()) if tools else 0
+        return self.tokens.counts_of_tools(tools.openai_schema() if tools else [])
 
     async def _begin_idle_topic(
         self,

@@ -3,6 +3,7 @@
 Nothing here does I/O. ``record_of`` counts tokens and may run in a thread.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 from .context_logic import Projection
 from .message_text import field as field_of
 from .request_log import RequestRecord, Usage
-from .tokens import TokenCounter
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ def record_of(
     projection: Projection,
     measured: Measurements,
     final: list[Any],
-    tokens: TokenCounter,
+    size: Callable[[Any], int],
 ) -> RequestRecord:
     """The record of a request.
 
@@ -67,13 +67,13 @@ def record_of(
         projection: What was built.
         measured: What was measured.
         final: The run's messages at its end.
-        tokens: Counts what tool calls added.
+        size: Tokens of a message, for what tool calls added.
     """
     report, usage = projection.report, measured.usage
     sections = dict(report.sections)
     added = projection.restore(final)[len(projection.before) + 1 :]
     # The last message is the reply: the reported call did not hold it.
-    if steps := tokens.count_messages(added[:-1]):
+    if steps := sum(map(size, added[:-1])):
         sections["tool_steps"] = steps
     return RequestRecord(
         session_id=session_id,

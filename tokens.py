@@ -39,6 +39,7 @@ class TokenCounter:
         # Previews count in a thread beside the requests on the event loop.
         self._cache_lock = threading.Lock()
         self._settled = asyncio.Event()
+        self._settled.set()
         self.problem: str | None = None
 
     @property
@@ -48,6 +49,7 @@ class TokenCounter:
 
     async def load(self) -> None:
         """Loads the vocabulary in a thread; a failure is logged once."""
+        self._settled.clear()
         try:
             by_vocabulary = await asyncio.to_thread(load_vocabulary)
         except (ImportError, OSError, ValueError) as error:
@@ -62,7 +64,7 @@ class TokenCounter:
             self._by_vocabulary = by_vocabulary
 
     async def settled(self, seconds: float) -> None:
-        """Waits until the vocabulary is loaded or known to be missing, but no longer."""
+        """Waits while the vocabulary is being loaded, but no longer than that."""
         if not self._settled.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._settled.wait(), seconds)

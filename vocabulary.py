@@ -114,5 +114,6 @@ def _classes(encoding: Any, class_of: bytes, text: str) -> ClassCounts:
     text = clean_text(text)
     found: Counter[int] = Counter()
     for start in range(0, len(text), _PIECE):
-        found.update(map(class_of.__getitem__, encoding.encode_ordinary(text[start : start + _PIECE])))
+        tokens = encoding.encode_ordinary(text[start : start + _PIECE])
+        found.update(map(class_of.__getitem__, tokens))
     return tuple(found[index] for index in range(len(TEXT_CLASSES)))

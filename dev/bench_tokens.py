@@ -9,9 +9,11 @@ that a request runs. Ends with 1 if a figure misses what it must be.
 import argparse
 import asyncio
 import json
+import logging
+import math
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -23,7 +25,9 @@ make_plugin_importable()
 
 from astrbot.core.agent.context.token_counter import EstimateTokenCounter  # noqa: E402
 from astrbot.core.agent.message import Message  # noqa: E402
-from astrbot_plugin_context_manager.calibration import add  # noqa: E402
+from astrbot_plugin_context_manager.bounded import BoundedMap  # noqa: E402
+from astrbot_plugin_context_manager.calibration import PROMPT, add  # noqa: E402
+from astrbot_plugin_context_manager.chat_provider import ChatProvider  # noqa: E402
 from astrbot_plugin_context_manager.context_logic import Cost, Limits, build  # noqa: E402
 from astrbot_plugin_context_manager.prompt_estimates import (  # noqa: E402
     Estimate,
@@ -107,18 +111,18 @@ def _turn(random: Random, kind: str) -> tuple[Message, Message]:
 
 
 def _estimates(tokens: TokenCounter) -> PromptEstimates:
-    return PromptEstimates(tokens, None, lambda: 0.0)
+    return PromptEstimates(tokens, None, lambda: 0.0, BoundedMap(128, math.inf))
 
 
 async def measure_truth(family: Family, truth: Truth, tokens: TokenCounter, given: list) -> Errors:
     """Estimates every prompt of growing conversations before it is reported."""
-    errors, estimates, host = Errors(), _estimates(tokens), EstimateTokenCounter()
+    errors, estimates, host = Errors(), _estimates(tokens), _host_counter()
     for number, talk in enumerate(given):
         tools = tokens.counts_of_tools(talk.tools)
         messages = [*talk.head, *talk.history]
         for step, (question, answer) in enumerate(talk.turns):
             messages.append(question)
-            estimate = await estimates.estimate([("p", family.name, 0)], talk.name)
+            estimate = await estimates.estimate([ChatProvider("p", family.name, 0)], talk.name)
             true = truth.prompt(messages, talk.tools)
             counts = add(tokens.counts_of_all(messages), tools)
             error = _estimated(estimate, counts) / true - 1
@@ -131,14 +135,22 @@ async def measure_truth(family: Family, truth: Truth, tokens: TokenCounter, give
                 errors.halves.append(
                     _estimated(estimate, halved) / truth.prompt(half, talk.tools) - 1
                 )
-            errors.host.append(host.count_tokens(messages) / true - 1)
+            errors.host.append(sum(map(host, messages)) / true - 1)
             errors.quarter.append(sum(len(m.content) for m in messages) / 4 / true - 1)
-            estimates.report(estimate, add(counts, _PROMPT), true)
+            estimates.report(estimate, add(counts, PROMPT), true)
             messages.append(answer)
     return errors
 
 
-_PROMPT = (0, 0, 0, 0, 0, 0, 0, 0, 0, 1)
+def _host_counter() -> Callable[[Message], int]:
+    counter, known = EstimateTokenCounter(), {}
+
+    def count(message: Message) -> int:
+        if id(message) not in known:
+            known[id(message)] = counter.count_tokens([message])
+        return known[id(message)]
+
+    return count
 
 
 def _estimated(estimate: Estimate, counts: Any) -> int:
@@ -165,7 +177,7 @@ async def measure_budget(
         tools, mark, messages = tokens.counts_of_tools(talk.tools), None, list(talk.history)
         for question, answer in talk.turns:
             messages.append(question)
-            estimate = await estimates.estimate([("p", family.name, 0)], talk.name)
+            estimate = await estimates.estimate([ChatProvider("p", family.name, 0)], talk.name)
             limits = Limits(
                 BUDGET, keep_ratio=keep_ratio, margin=estimate.margin, framing=estimate.framing
             )
@@ -183,7 +195,7 @@ async def measure_budget(
             true = truth.prompt(built.messages, talk.tools)
             _note(fill, built.report, true, limits)
             counts = add(tokens.counts_of_all(built.messages), tools)
-            estimates.report(estimate, add(counts, _PROMPT), true)
+            estimates.report(estimate, add(counts, PROMPT), true)
             messages.append(answer)
     return fill
 
@@ -235,7 +247,7 @@ def truth_row(errors: Errors) -> tuple[list[float], list[bool]]:
 def _table(head: list[str], rows: list[list[str]]) -> None:
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     for row in [head, ["-" * width for width in widths], *rows]:
-        cells = [c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))]
+        cells = [row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]
         print("| " + " | ".join(cells) + " |")
 
 
@@ -244,23 +256,28 @@ async def run(options: argparse.Namespace) -> int:
     install_packages()
     tokens = TokenCounter()
     await tokens.load()
-    families = [f for f in FAMILIES if options.only.lower() in f.name.lower()]
-    truths = {family.name: Truth(family) for family in families}
+    logging.disable(logging.INFO)
     short = list(talks(options.conversations, 30, seed=11))
     long = list(talks(max(7, options.conversations // 4), options.turns, seed=12))
-    missed = await _print_truth(families, truths, tokens, short)
-    return missed + await _print_budget(families, truths, tokens, long)
+    errors: dict[str, Errors] = {}
+    fills: dict[tuple[str, float], Fill] = {}
+    for family in FAMILIES:
+        if options.only.lower() in family.name.lower():
+            print(f"counting as {family.name}", file=sys.stderr, flush=True)
+            truth = Truth(family)
+            errors[family.name] = await measure_truth(family, truth, tokens, short)
+            for ratio in (0.7, 1.0):
+                fill = await measure_budget(family, truth, tokens, long, ratio)
+                fills[family.name, ratio] = fill
+    return _print_truth(errors) + _print_budget(fills)
 
 
-async def _print_truth(
-    families: list[Family], truths: dict[str, Truth], tokens: TokenCounter, given: list[Talk]
-) -> int:
+def _print_truth(measured: dict[str, Errors]) -> int:
     rows, missed = [], 0
-    for family in families:
-        errors = await measure_truth(family, truths[family.name], tokens, given)
+    for name, errors in measured.items():
         figures, misses = truth_row(errors)
         cells = [f"{x:.2f}{' !' if miss else ''}" for x, miss in zip(figures, misses, strict=True)]
-        rows.append([family.name, str(len(errors.host)), *cells])
+        rows.append([name, str(len(errors.host)), *cells])
         missed += sum(misses)
     print("\nError of whole prompts in per cent (! = misses its limit)\n")
     _table(
@@ -269,44 +286,33 @@ async def _print_truth(
             "requests",
             "last usage known, mean (<=1)",
             "p95 (<=3)",
-            "new chat of a known model, mean (<=3)",
+            "new chat, known model, mean (<=3)",
             "p95",
-            "cut to half, overshoot p95 (<=3)",
-            "model unknown, mean",
-            "host's estimate, mean",
-            "characters / 4, mean",
+            "cut to half, over p95 (<=3)",
+            "unknown model, mean",
+            "host's own, mean",
+            "chars/4, mean",
         ],
         rows,
     )
     return missed
 
 
-async def _print_budget(
-    families: list[Family], truths: dict[str, Truth], tokens: TokenCounter, given: list[Talk]
-) -> int:
-    rows, requests, exceeded = [], 0, 0
-    for family in families:
-        for ratio in (0.7, 1.0):
-            fill = await measure_budget(family, truths[family.name], tokens, given, ratio)
-            share = 100 * statistics.fmean(fill.shares) if fill.shares else 0.0
-            rows.append(
-                [
-                    family.name,
-                    f"{ratio:.1f}",
-                    str(fill.requests),
-                    str(fill.cuts),
-                    str(fill.exceeded),
-                    f"{100 * fill.worst:.1f} %",
-                    f"{share:.1f} %",
-                ]
-            )
-            requests, exceeded = requests + fill.requests, exceeded + fill.exceeded
+def _print_budget(measured: dict[tuple[str, float], Fill]) -> int:
     print(f"\nRequests under a budget of {BUDGET} tokens, of which 800 are kept for the reply\n")
     head = ["family", "keep ratio", "requests", "cuts", "over", "fullest", "mean fill once cut"]
-    _table(head, rows)
+    _table(head, [_fill_row(name, ratio, fill) for (name, ratio), fill in measured.items()])
+    requests = sum(fill.requests for fill in measured.values())
+    exceeded = sum(fill.exceeded for fill in measured.values())
     share = 1000 * exceeded / requests
     print(f"\nover the budget: {exceeded} of {requests} requests, {share:.2f} in 1,000 (<=1)")
     return int(share > 1)
+
+
+def _fill_row(name: str, ratio: float, fill: Fill) -> list[str]:
+    mean = 100 * statistics.fmean(fill.shares) if fill.shares else 0.0
+    numbers = map(str, (fill.requests, fill.cuts, fill.exceeded))
+    return [name, f"{ratio:.1f}", *numbers, f"{100 * fill.worst:.1f} %", f"{mean:.1f} %"]
 
 
 def main() -> int:

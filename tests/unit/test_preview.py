@@ -82,14 +82,15 @@ async def test_the_window_is_cut_where_a_request_would_cut_it(flow, storage):
     view = await shown(flow, storage, recent_context_token_budget=1024)
     host = flow.host
     messages = [*host.bound(flow.host.history), host.make_message(Draft("user", ""))]
+    estimate = await flow.estimates.estimate([], "c")
     projection = build(
         messages,
         fixed_memory="",
         summary="",
-        limits=Limits(1024),
+        limits=Limits(1024, margin=estimate.margin, framing=estimate.framing),
         mark=None,
         tool_tokens=0,
-        measure=host.measure,
+        measure=host.measured_by(estimate),
         make_message=host.make_message,
     )
     first = projection.report.first_turn
