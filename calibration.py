@@ -36,7 +36,7 @@ _PRIOR = (
     (4.00, 1.50, 0.0, 20.0),  # messages
     (1.00, 0.20, 0.2, 4.0),  # tools
     (1.00, 0.60, 0.0, 20.0),  # media
-    (3.00, 60.0, 0.0, 50_000.0),  # prompt
+    (3.00, 300.0, 0.0, 50_000.0),  # prompt
 )
 # Error of a text that no coefficients explain, and of what cannot be seen.
 _TEXT_NOISE, _FLOOR_NOISE = 0.02, 3.0
