@@ -14,11 +14,12 @@ unit: setup
 	$(OLD) -m pytest tests/unit
 	$(NEW) -m pytest tests/unit
 
+# The browser tests need axe-core, from npm.
 test: setup
+	@$(PYTHON) dev/axe.py
 	$(OLD) -m pytest tests/unit
 	$(NEW) -m pytest -m "not full" -n $(WORKERS) --dist loadgroup tests
 
-# Only the browser tests need axe-core, from npm.
 test-all: setup
 	@$(PYTHON) dev/axe.py
 	$(OLD) -m pytest tests/unit

@@ -114,7 +114,8 @@ class CalibrationStore:
         """
         async with self._database.writing() as db:
             await db.execute(
-                "INSERT OR REPLACE INTO model_calibrations VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO model_calibrations (provider_id, model, basis, state,"
+                " limit_tokens, limit_learned_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (*_clean(key), *row, now),
             )
             await db.execute(
@@ -124,7 +125,8 @@ class CalibrationStore:
             )
             if anchor is not None and conversation_id is not None:
                 await db.execute(
-                    "INSERT OR REPLACE INTO reported_prompts VALUES (?, ?, ?, ?, ?, ?)",
+                    "INSERT OR REPLACE INTO reported_prompts (conversation_id, provider_id, model,"
+                    " basis, counts, reported) VALUES (?, ?, ?, ?, ?, ?)",
                     (
                         conversation_id,
                         *_clean(anchor.model),

@@ -7,7 +7,8 @@ Invariants:
   cancelled one leaves nothing half-written.
 * Every SQLite error leaves as ``StorageUnavailable``; the first of a row of
   failures is logged, and so is the recovery.
-* A connection that was lost while in use is opened again by the next caller.
+* A connection that was lost while in use, or could not be opened, is opened by the
+  next caller.
 * A file that is no usable database of ours is moved aside, never deleted; one that
   is only locked, read-only or out of reach stays where it is.
 """
@@ -17,7 +18,7 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiosqlite
@@ -29,6 +30,13 @@ logger = logging.getLogger("astrbot")
 
 # How long a request may wait for another process that holds the database.
 _BUSY_SECONDS = 2
+# How long a search may take, and how many may run at a time.
+_SEARCH_SECONDS = 10
+_SEARCHES = 2
+_SEARCH_MAPPED_BYTES = 1 << 30
+_INCREMENTAL = 2
+# Free pages given back at once; a few milliseconds.
+_WIPED_PAGES = 500
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 # Errors at opening that mean the file itself is no use; all others (read-only,
@@ -47,26 +55,30 @@ def _code(error: BaseException) -> int:
 class Database:
     """An open database; use ``Database.open``."""
 
-    def __init__(self, path: Path, connection: aiosqlite.Connection) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.closed = False
         # A read-only disk still reads: the two kinds fail and recover apart.
         self._problems: dict[str, str] = {}
-        self._connection: aiosqlite.Connection | None = connection
+        self._connection: aiosqlite.Connection | None = None
         self._lock = asyncio.Lock()
+        self._searches = asyncio.Semaphore(_SEARCHES)
         self._damaged = False
 
     @classmethod
     async def open(cls, path: Path) -> "Database":
         """Opens or creates the file and brings it to the newest schema.
 
-        Raises:
-            StorageUnavailable: Not even a new database can be opened there.
+        Where not even a new database can be opened, that is logged, every use fails
+        with ``StorageUnavailable``, and each tries again.
         """
+        database = cls(path)
         try:
-            return cls(path, await _open_or_replace(path))
+            database._connection = await _open_or_replace(path)
         except (OSError, sqlite3.Error) as error:
-            raise StorageUnavailable(f"{path}: {error}") from error
+            logger.warning("[context_manager] database not available, chats go on: %s", error)
+            database._problems["open"] = str(error)
+        return database
 
     async def close(self) -> None:
         """Closes the connection; what runs on it ends first."""
@@ -100,6 +112,46 @@ class Database:
                     await connection.rollback()
                 raise
 
+    async def searching[T](self, read: Callable[[sqlite3.Connection], T]) -> T:
+        """Reads in a thread, on a read-only connection of its own that nobody waits for.
+
+        Raises:
+            StorageUnavailable: The file cannot be read, or it took too long.
+        """
+        if self.closed:
+            raise StorageUnavailable("The plugin's database is closed.")
+        try:
+            async with self._searches:
+                result = await asyncio.to_thread(_read_apart, self.path, read)
+        except sqlite3.Error as error:
+            self._note_failure("search", error)
+            raise StorageUnavailable(f"The search failed: {error}") from error
+        self._note_success("search")
+        return result
+
+    async def wipe_free_pages(self) -> None:
+        """Gives the pages of deleted rows back, so that the files no longer hold their text.
+
+        In bounded steps: others get at the database in between.
+        """
+        more = True
+        while more:
+            more = await self._wipe_step()
+
+    async def _wipe_step(self) -> bool:
+        """Gives some free pages back; whether there are more."""
+        async with self._lock, self._watched("write"):
+            connection = await self._connected()
+            [(mode,)] = await connection.execute_fetchall("PRAGMA auto_vacuum")
+            if mode != _INCREMENTAL:
+                await connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                await connection.execute("VACUUM")
+            await connection.execute_fetchall(f"PRAGMA incremental_vacuum({_WIPED_PAGES})")
+            [(left,)] = await connection.execute_fetchall("PRAGMA freelist_count")
+            if not left:
+                await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+            return left > 0
+
     @contextlib.asynccontextmanager
     async def _watched(self, operation: str) -> AsyncIterator[None]:
         try:
@@ -109,15 +161,19 @@ class Database:
             self._damaged |= _code(error) in _DAMAGED
             if _code(error) in _LOST:
                 await self._drop()
-            if operation not in self._problems:
-                logger.warning(
-                    "[context_manager] database: no %s, chats go on: %s", operation, error
-                )
-            self._problems[operation] = str(error)
+            self._note_failure(operation, error)
             raise StorageUnavailable(
                 f"The plugin's database cannot be used now: {error}"
             ) from error
-        if self._problems.pop(operation, None) is not None:
+        self._note_success(operation, "open")
+
+    def _note_failure(self, operation: str, error: Exception) -> None:
+        if not self._problems.keys() & {operation, "open"}:
+            logger.warning("[context_manager] database: no %s, chats go on: %s", operation, error)
+            self._problems[operation] = str(error)
+
+    def _note_success(self, operation: str, *more: str) -> None:
+        if [key for key in (operation, *more) if self._problems.pop(key, None)]:
             logger.info("[context_manager] database usable again (%s)", operation)
 
     async def _connected(self) -> aiosqlite.Connection:
@@ -156,6 +212,10 @@ async def _connect(path: Path, check: bool = False) -> aiosqlite.Connection:
     # Transactions are begun by hand: the driver's own would begin too late.
     connection = await aiosqlite.connect(path, isolation_level=None, timeout=_BUSY_SECONDS)
     try:
+        # Only heeded while the file is new; an older one gets it at its first wiping.
+        await connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        # Deleted texts leave no trace on pages that stay in use.
+        await connection.execute("PRAGMA secure_delete = FAST")
         await connection.execute("PRAGMA journal_mode = WAL")
         await connection.execute("PRAGMA synchronous = NORMAL")
         if check:
@@ -165,6 +225,20 @@ async def _connect(path: Path, check: bool = False) -> aiosqlite.Connection:
         await connection.close()
         raise
     return connection
+
+
+def _read_apart[T](path: Path, read: Callable[[sqlite3.Connection], T]) -> T:
+    """Reads on a connection of its own; a read that takes too long is interrupted."""
+    end = time.monotonic() + _SEARCH_SECONDS
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS
+    )
+    try:
+        connection.execute(f"PRAGMA mmap_size = {_SEARCH_MAPPED_BYTES}")
+        connection.set_progress_handler(lambda: time.monotonic() > end, 2000)
+        return read(connection)
+    finally:
+        connection.close()
 
 
 async def _check(connection: aiosqlite.Connection) -> None:

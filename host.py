@@ -358,18 +358,32 @@ class Host:
             runner = (config.get("provider_settings") or {}).get("agent_runner_type")
         return isinstance(runner, str) and runner not in ("", "local")
 
-    def settings_warnings(self, session_id: str | None = None) -> list[dict[str, str]]:
+    def settings_warnings(self) -> list[dict[str, str]]:
         """Host settings that work against the plugin, as ``{code, message}``."""
-        config = self._context.get_config(session_id) if session_id else self._context.get_config()
-        strategy, turns = _context_settings(config)
         warnings = []
-        if strategy is not None and strategy != "truncate_by_turns":
-            warnings.append(_warning("host_strategy", strategy))
-        if isinstance(turns, int) and turns >= 0:
-            warnings.append(_warning("host_turn_limit", turns))
+        for profile, config in self._configs():
+            strategy, turns = _context_settings(config)
+            if strategy is not None and strategy != "truncate_by_turns":
+                warnings.append(_warning("host_strategy", strategy, profile))
+            if isinstance(turns, int) and turns >= 0:
+                warnings.append(_warning("host_turn_limit", turns, profile))
         if self.missing_features:
             warnings.append(_warning("host_features", ", ".join(self.missing_features)))
         return warnings
+
+    def _configs(self) -> list[tuple[str, Any]]:
+        """The host's configurations; the default one first, without a name."""
+        configs = [("", self._context.get_config())]
+        manager = getattr(self._context, "astrbot_config_mgr", None)
+        profiles = getattr(manager, "confs", None) or {}
+        if len(profiles) > 1:
+            names = {info["id"]: info["name"] for info in manager.get_conf_list()}
+            configs += [
+                (str(names.get(key, key)), config)
+                for key, config in profiles.items()
+                if key != "default"
+            ]
+        return configs
 
 
 def _fallback_ids(config: Any) -> list[str]:
@@ -393,14 +407,14 @@ def _context_settings(config: Any) -> tuple[Any, Any]:
 
 _WARNINGS = {
     "host_strategy": (
-        "AstrBot 的“历史超限或上下文接近上限时的处理方式”现在是“{value}”，",
+        "{where}AstrBot 的“历史超限或上下文接近上限时的处理方式”现在是“{value}”，",
         "它会在本插件之外再压缩或改写历史。请改为“按对话轮数截断”(truncate_by_turns)。",
-        " / AstrBot's own overflow strategy is '{value}'; set it to truncate_by_turns.",
+        " / {where}AstrBot's own overflow strategy is '{value}'; set it to truncate_by_turns.",
     ),
     "host_turn_limit": (
-        "AstrBot 的“压缩前最多保留对话轮数”现在是 {value}，",
+        "{where}AstrBot 的“压缩前最多保留对话轮数”现在是 {value}，",
         "超出的轮次会被 AstrBot 自己丢掉。请改为 -1（不限制）。",
-        " / AstrBot's own turn limit is {value}; set it to -1.",
+        " / {where}AstrBot's own turn limit is {value}; set it to -1.",
     ),
     "host_features": (
         "这个 AstrBot 版本缺少插件需要的接口（{value}），",
@@ -410,5 +424,7 @@ _WARNINGS = {
 }
 
 
-def _warning(code: str, value: Any) -> dict[str, str]:
-    return {"code": code, "message": "".join(_WARNINGS[code]).format(value=value)}
+def _warning(code: str, value: Any, profile: str = "") -> dict[str, str]:
+    where = f"[{profile}] " if profile else ""
+    message = "".join(_WARNINGS[code]).format(value=value, where=where)
+    return {"code": code, "message": message}

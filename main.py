@@ -17,7 +17,6 @@ from astrbot.api.event import AstrMessageEvent, filter
 from astrbot.api.star import Context, Star, StarTools
 
 from .compression import Compressor
-from .errors import StorageUnavailable
 from .host import Host
 from .request_flow import RequestFlow
 from .request_log import RequestLog
@@ -58,16 +57,12 @@ class ContextManagerPlugin(Star):
     async def initialize(self) -> None:
         """Opens the database and starts loading the token vocabulary."""
         path = StarTools.get_data_dir(PLUGIN_NAME) / DATABASE_NAME
-        try:
-            self.storage = await Storage.open(path, self.settings)
-        except StorageUnavailable as error:
-            logger.warning("[context_manager] database not available, chats go on: %s", error)
+        self.storage = await Storage.open(path, self.settings)
         self._loading = asyncio.create_task(self.tokens.load())
-        log = RequestLog(self.storage.database) if self.storage is not None else None
+        log = RequestLog(self.storage.database)
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
         await self.flow.estimates.load_limits()
-        if self.storage is not None:
-            self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
+        self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
         self._ready.set()
         for warning in self.host.settings_warnings():
             logger.warning("[context_manager] %s", warning["message"])

@@ -86,7 +86,79 @@ MIGRATIONS = [
     ALTER TABLE sessions ADD COLUMN search_tool_enabled INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE sessions ADD COLUMN memory_enabled INTEGER NOT NULL DEFAULT 0;
     """,
-    # 4: where media begin in a window, marks of new topics, what a request left out
+    # 4: the archive, one row a message. `seq` orders a conversation's messages, those
+    # that the host no longer holds among them; `content` is exact but for inline media.
+    """
+    CREATE TABLE archived_conversations (
+        conversation_id TEXT PRIMARY KEY,
+        session_id TEXT NOT NULL,
+        title TEXT NOT NULL DEFAULT '',
+        first_at INTEGER NOT NULL DEFAULT 0,
+        last_at INTEGER NOT NULL DEFAULT 0,
+        in_host INTEGER NOT NULL DEFAULT 1,
+        host_updated_at REAL NOT NULL DEFAULT 0,
+        forgotten INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE INDEX archived_conversations_by_session
+        ON archived_conversations (session_id, last_at);
+    CREATE TABLE archived_messages (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        conversation_id TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        role TEXT NOT NULL,
+        sender TEXT NOT NULL DEFAULT '',
+        time INTEGER NOT NULL,
+        text TEXT NOT NULL,
+        content TEXT NOT NULL,
+        content_hash TEXT NOT NULL,
+        in_host INTEGER NOT NULL DEFAULT 1,
+        token_classes TEXT NOT NULL DEFAULT '[]'
+    );
+    CREATE INDEX archived_by_conversation ON archived_messages (conversation_id, seq);
+    CREATE INDEX archived_by_session ON archived_messages (session_id, id);
+    """,
+    # 5: the journal. The parts of a conversation together are its history as the host
+    # stored it, exact and compressed; a request that runs cut has one row.
+    """
+    CREATE TABLE journals (
+        conversation_id TEXT PRIMARY KEY,
+        session_id TEXT NOT NULL,
+        messages INTEGER NOT NULL,
+        fingerprint TEXT NOT NULL,
+        used_at INTEGER NOT NULL
+    );
+    CREATE INDEX journals_by_session ON journals (session_id);
+    CREATE TABLE journal_parts (
+        conversation_id TEXT NOT NULL,
+        start INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (conversation_id, start)
+    );
+    CREATE TABLE journal_requests (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        conversation_id TEXT NOT NULL,
+        time INTEGER NOT NULL,
+        loaded INTEGER NOT NULL,
+        loaded_fingerprint TEXT NOT NULL,
+        sent INTEGER NOT NULL,
+        sent_fingerprint TEXT NOT NULL
+    );
+    """,
+    # 6: the full-text index of the archive. `message_index_state` names the version of
+    # its terms, and the ids from `done` to `until` that are still to be indexed.
+    """
+    CREATE VIRTUAL TABLE message_index USING fts5(
+        terms, content='', columnsize=0, detail=none, tokenize='ascii'
+    );
+    CREATE TABLE message_index_state (
+        version TEXT NOT NULL,
+        done INTEGER NOT NULL,
+        until INTEGER NOT NULL
+    );
+    """,
+    # 7: where media begin in a window, marks of new topics, what a request left out
     # and shortened, and sums by day, which outlive the single records.
     """
     ALTER TABLE windows ADD COLUMN media_index INTEGER NOT NULL DEFAULT 0;
@@ -116,7 +188,7 @@ MIGRATIONS = [
         PRIMARY KEY (session_id, day)
     );
     """,
-    # 5: how each model counts tokens, limits that were learned from failures, and the
+    # 8: how each model counts tokens, limits that were learned from failures, and the
     # last prompt of each conversation whose size was reported.
     """
     CREATE TABLE model_calibrations (

@@ -29,17 +29,17 @@ class TermCounts:
 
     Attributes:
         counts: How often each term occurs.
-        length: Number of terms, repetitions included.
+        length: Of the text, in characters.
     """
 
     counts: Mapping[str, int]
-    length: int
+    length: float
 
     @classmethod
     def of(cls, text: str, sender: str = "") -> "TermCounts":
         """Counts a text together with who said it."""
         terms = index_terms(f"{sender}\n{text}" if sender else text)
-        return cls(Counter(terms), len(terms))
+        return cls(Counter(terms), len(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Statistics:
     Attributes:
         total: Number of texts.
         frequencies: In how many of them each term of the question occurs.
-        average_length: Terms of a text.
+        average_length: Of a text, in characters.
     """
 
     total: int

@@ -35,6 +35,7 @@ _CJK = (
 )
 # Signs that are looked for by themselves.
 _SIGNS = "\u2190-\u2bff\U0001f000-\U0001faff"
+_ONLY_CJK = re.compile(f"[{_CJK}]+")
 _RUNS = re.compile(f"(?P<cjk>[{_CJK}]+)|(?P<word>[^\\W_{_CJK}{_SIGNS}]+)|(?P<sign>[{_SIGNS}])")
 
 # Characters and words that stand in nearly every question and tell nothing apart.
@@ -61,6 +62,11 @@ def normalised(text: str) -> str:
     return unicodedata.normalize("NFKC", text).lower()
 
 
+def is_cjk(text: str) -> bool:
+    """Whether a text, in unified form, is nothing but Chinese, Japanese or Korean."""
+    return _ONLY_CJK.fullmatch(text) is not None
+
+
 def index_terms(text: str) -> list[str]:
     """The terms of a text in reading order, with repetitions."""
     return list(_terms(normalised(text[:INDEXED_CHARACTERS])))
@@ -76,6 +82,25 @@ def query_terms(text: str) -> list[str]:
     terms = list(dict.fromkeys(_terms(text)))
     telling = set(_terms(text, without_stops=True))
     return [term for term in terms if term in telling] or terms
+
+
+def spans_of_terms(text: str, terms: set[str]) -> Iterator[tuple[int, int]]:
+    """Where terms stand in a text, as ``(start, end)`` in reading order; may overlap.
+
+    Nothing is found in the rare text whose unified form has another length.
+    """
+    plain = normalised(text)
+    if len(plain) != len(text):
+        plain = text.lower()
+    for found in _RUNS.finditer(plain):
+        if found.lastgroup != "cjk":
+            if _stem(found.group()[:_WORD_LENGTH]) in terms or found.group() in terms:
+                yield found.span()
+            continue
+        for index in range(*found.span()):
+            for end in (index + 1, index + 2):
+                if end <= found.end() and plain[index:end] in terms:
+                    yield index, end
 
 
 def match_expression(terms: Iterable[str], operator: str = "OR") -> str:

@@ -64,9 +64,6 @@ class Storage:
         Args:
             path: The database file; its folder is created.
             defaults: First defaults of new sessions.
-
-        Raises:
-            StorageUnavailable: Not even a new database can be opened there.
         """
         return cls(await Database.open(path), defaults)
 

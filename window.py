@@ -7,8 +7,8 @@ Pure. Invariants:
 * While everything fits, its first turn stays where it is; a cut goes down to the
   low mark at once.
 * A message that was sent in a lighter form is never sent whole again: the place
-  before which media are placeholders only moves forward, and in steps, because
-  every move changes bytes that a prompt cache holds.
+  before which media are placeholders only moves forward, and as far as possible
+  together with a cut, because every move changes bytes that a prompt cache holds.
 * No message is changed: what is sent of a turn is a lighter copy.
 """
 
@@ -34,8 +34,8 @@ from .message_text import (
     text_of,
 )
 
-# Turns by which media may outlive ``keep_media_turns`` until all go at once.
-MEDIA_STEP = 5
+# Media go with a cut of the window; without one, after so many turns more.
+MEDIA_STEP = 24
 # The longest text a squeezed turn may keep, in characters, tried in this order.
 _SQUEEZE_STEPS = (16000, 8000, 4000, 2000, 1000, 500, 240)
 
@@ -185,16 +185,12 @@ class Window:
             del sizes[0]
         return first
 
-    def _drop_late_media(self) -> bool:
-        """Media older than ``keep_media_turns`` go; whether that changed anything."""
+    def _drop_late_media(self) -> None:
+        """Media older than ``keep_media_turns`` become placeholders."""
         wanted = len(self) - self.limits.keep_media_turns
-        late = range(self._media_from, wanted)
-        if not any(media_bytes(m) for turn in late for m in self.of_turn(turn)):
-            return False
-        self._media_from = wanted
-        for turn in late:
+        for turn in range(self._media_from, wanted):
             self._light.pop(turn, None)
-        return True
+        self._media_from = max(self._media_from, wanted)
 
     # The window
 
@@ -203,12 +199,10 @@ class Window:
         pinned, room = self._pinned(room)
         fresh = self.remembered is None or self.limits.keep_ratio == 1
         start = max(self.floor if fresh else self.remembered, pinned)
-        reached = self._reach(room, start)
-        if reached > start and self._drop_late_media():
-            # Old media make room before old turns do.
-            reached = self._reach(room, start)
-        first = reached
+        first = reached = self._reach(room, start)
         if reached > start:
+            # One change of the prefix for both: media go first, then whole turns.
+            self._drop_late_media()
             first = self._reach(room.scaled(self.limits.keep_ratio), start)
             newest = len(self) - 1
             # A newest turn above the low mark is still better sent than dropped.

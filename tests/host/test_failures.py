@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from dev.host_process import HostProcess
+from dev.host_process import HostProcess, merged
 from dev.script import Reply, kind_of
 
 from .conftest import HostPool
@@ -93,10 +93,13 @@ def test_a_database_that_cannot_be_opened_costs_only_memory(broken: HostProcess)
     assert broken.web.api("GET", "sessions")[0] == 503
     assert broken.web.api("GET", "health")[1]["database"] != "ok"
     assert len(chat.command("/立即压缩")) == 1
-    before = _restart_plugin(broken, path.rmdir)
+    before = broken.log_size()
+    path.rmdir()
     _talk_again(chat)
     assert chat.row()["session_id"] == chat.origin
     assert _complaints(broken, before) == []
+    assert broken.web.api("GET", "health")[1]["database"] == "ok"
+    assert broken.log(before).count("database usable again") == 1
 
 
 def _talk_again(chat: Session) -> None:
@@ -335,6 +338,35 @@ def test_a_change_by_the_user_ends_as_on_the_host_alone(
 
 def _conversations(chat: Session) -> list:
     return chat.host.store.conversations(chat.origin)
+
+
+# The host's own settings
+
+
+@pytest.mark.parametrize("version", _grouped("breakable"))
+def test_settings_of_every_configuration_profile_are_checked(hosts: HostPool, version: str) -> None:
+    host = hosts.get(version, BREAKABLE)
+    unwanted = {
+        "provider_settings": {
+            "context_limit_reached_strategy": "llm_compress",
+            "max_context_length": 7,
+        },
+        "agent_runner": {
+            "config": {"compression": {"overflow_strategy": "llm_compress", "max_turns": 7}}
+        },
+    }
+    before = host.web.api("GET", "health")[1]["warnings"]
+    config = host.web.get("/api/config/abconf", id="default")["config"]
+    body = {"name": "夜班", "config": merged(config, unwanted)}
+    profile = host.web.post("/api/config/abconf/new", body)["conf_id"]
+    try:
+        warnings = host.web.api("GET", "health")[1]["warnings"]
+    finally:
+        host.web.post("/api/config/abconf/delete", {"id": profile})
+    added = [w for w in warnings if w not in before]
+    assert {w["code"] for w in added} == {"host_strategy", "host_turn_limit"}
+    assert all(w["message"].count("[夜班]") == 2 for w in added)
+    assert host.web.api("GET", "health")[1]["warnings"] == before
 
 
 # Switched off

@@ -5,10 +5,10 @@ import json
 import pytest
 from astrbot_plugin_context_manager.context_logic import FIXED_MARKER, SUMMARY_MARKER
 
+from dev.dify import FakeDify
 from dev.host_process import HostProcess
 
 from .conftest import HostPool
-from .dify import FakeDify
 from .histories import brief, comparable, mixed_history
 from .profiles import VERSIONS, Profile
 from .sessions import PLUGINS, Session, our_lines, system_text, wait_until

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
-from dev.host_process import HostProcess
+from dev.browser import log_in
+from dev.dify import FakeDify
+from dev.host_process import HostConfig, HostProcess
 from dev.page_seed import add_requests, add_version
 from dev.script import Gate, Reply
 from dev.scripted_model import ScriptedModel
@@ -130,19 +132,21 @@ def test_long_texts_are_folded(page: MemoryPage, chat: dict, host: HostProcess) 
     expect(message).to_contain_text(long)
 
 
-def test_a_remote_agent_is_explained(page: MemoryPage, chat: dict) -> None:
-    left = {"turns": 0, "messages": 0, "tokens": 0, "reason": "remote_agent"}
-    answer = {
-        "budget": 4000,
-        "sections": [],
-        "messages": [],
-        "left_out": left,
-        "first_turn": 0,
-        "as_of": None,
-    }
-    page.page.route("**/session/preview?**", lambda route: route.fulfill(json=answer))
-    page.open(chat, "next")
-    expect(page.find("[role=tabpanel]")).to_contain_text("历史由远程智能体")
+def test_a_remote_agents_history_is_said_to_be_kept_there(
+    context: BrowserContext, host: HostProcess, model: ScriptedModel
+) -> None:
+    with FakeDify() as dify:
+        config = HostConfig(version=host.config.version, settings=dify.host_settings())
+        with HostProcess(config, model) as remote:
+            remote.start()
+            remote.qq.send_private(7001, "你好")
+            remote.qq.wait_reply("private:7001")
+            log_in(context, remote)
+            page = MemoryPage(context, remote)
+            page.find(".session-row").first.click()
+            page.tab("next")
+            expect(page.find("[role=tabpanel]")).to_contain_text("历史由远程智能体")
+            assert not page.problems
 
 
 def test_numbers_are_checked_and_saved_for_one_session(page: MemoryPage, chat: dict) -> None:

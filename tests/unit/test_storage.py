@@ -209,16 +209,37 @@ async def test_a_database_held_by_another_process_is_not_moved_aside(tmp_path):
     path = tmp_path / "context_manager.db"
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(StorageUnavailable):
-        await Storage.open(path, Settings())
+    storage = await Storage.open(path, Settings())
+    assert storage.problem
     holder.close()
+    await seen(storage)
+    assert storage.problem is None
+    await storage.close()
     assert not list(tmp_path.glob("context_manager.db.broken-*"))
 
 
-async def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path):
+async def test_a_database_that_could_not_be_opened_is_opened_once_it_can_be(tmp_path, caplog):
+    caplog.set_level("INFO", "astrbot")
+    blocker = tmp_path / "folder"
+    blocker.write_text("")
+    storage = await Storage.open(blocker / "context_manager.db", Settings())
+    for _ in range(2):
+        with pytest.raises(StorageUnavailable):
+            await seen(storage)
+    assert storage.problem
+    blocker.unlink()
+    assert (await seen(storage)).session_id == GROUP
+    assert storage.problem is None
+    await storage.close()
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("chats go on" in line for line in lines) == 1
+    assert sum("usable again" in line for line in lines) == 1
+
+
+async def test_closing_a_database_that_was_never_open_is_no_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageUnavailable):
-        await Storage.open(tmp_path / "file" / "context_manager.db", Settings())
+    storage = await Storage.open(tmp_path / "file" / "context_manager.db", Settings())
+    await storage.close()
 
 
 async def test_a_failing_write_is_logged_once_and_so_is_the_recovery(storage, caplog):

@@ -1,0 +1,312 @@
+"""The append-only archive of every message of every managed conversation.
+
+Invariants:
+
+* Of a conversation, the rows that are ``in_host``, in the order of ``seq``, are the
+  messages that its host held when the conversation was last taken over. A message
+  that the host no longer holds keeps its row and its place.
+* A conversation is taken over in bounded steps, each one transaction. A step that
+  fails changes nothing, and the next call goes on from there.
+* Rows go and come only together with their entries in the search index.
+* What a user deleted does not come back, even while the host still holds it.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import aiosqlite
+
+from . import search_index
+from .archive_rows import ArchivedMessage, Insertion, Turn, archived, content_hash, plan_changes
+from .database import Database
+from .message_text import clean_text
+from .watermark import without_checkpoints
+
+# Rows a step: a request that waits for the database waits for one step at most.
+STEP = 200
+_TITLE_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HostConversation:
+    """A conversation as the host lists it; times in unix seconds.
+
+    Attributes:
+        updated_at: Moves with every change by the host, also within a second.
+    """
+
+    conversation_id: str
+    session_id: str
+    title: str
+    created_at: float
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedConversation:
+    """What the archive knows of a conversation; times in unix seconds.
+
+    Attributes:
+        host_updated_at: The host's own time of its last change when it was taken over.
+        forgotten: Messages at its start that the user deleted from the archive.
+        messages: Rows, those that left the host included.
+    """
+
+    conversation_id: str
+    session_id: str
+    title: str
+    first_at: int
+    last_at: int
+    in_host: bool
+    host_updated_at: float
+    forgotten: int
+    messages: int
+
+
+class Archive:
+    """Writes the archive; one writer per session at a time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._alone: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def take_over(
+        self,
+        conversation: HostConversation,
+        history: Sequence[dict[str, Any]],
+        turn: Turn | None = None,
+    ) -> int:
+        """Makes the archive agree with a conversation as the host holds it now.
+
+        Args:
+            conversation: The conversation.
+            history: Its stored messages, checkpoints included.
+            turn: What is known of the newest messages.
+
+        Returns:
+            How many messages were added.
+
+        Raises:
+            StorageUnavailable: The database cannot be written; steps done stay.
+        """
+        messages = without_checkpoints(history)
+        async with self._alone[conversation.session_id]:
+            hashes = await asyncio.to_thread(lambda: [content_hash(m) for m in messages])
+            forgotten, old = await self._known(conversation.conversation_id, len(messages))
+            before = [row[2] for row in old]
+            plan = await asyncio.to_thread(plan_changes, before, hashes[forgotten:])
+            gone = [old[place][0] for place in plan.gone]
+            steps = list(_steps(plan.insertions, [row[1] for row in old], forgotten))
+            time = int(conversation.updated_at if old else conversation.created_at)
+            for number, step in enumerate(steps or [None]):
+                rows = []
+                if step is not None:
+                    rows = await asyncio.to_thread(
+                        archived, messages, step.start, step.end, time, turn
+                    )
+                    time = rows[-1].time
+                async with self._database.writing() as db:
+                    await _note_conversation(db, conversation, forgotten)
+                    await _mark_gone(db, gone if number == 0 else [])
+                    if step is not None:
+                        await _add(db, conversation, step.before, rows)
+                    if number >= len(steps) - 1:
+                        await _note_end(db, conversation)
+        return sum(step.end - step.start for step in steps)
+
+    async def _known(
+        self, conversation_id: str, messages: int
+    ) -> tuple[int, list[tuple[int, int, str]]]:
+        """Forgotten messages, and ``(id, seq, content_hash)`` of those that the host held."""
+        async with self._database.reading() as db:
+            found = await db.execute_fetchall(
+                "SELECT forgotten FROM archived_conversations WHERE conversation_id = ?",
+                (conversation_id,),
+            )
+            rows = await db.execute_fetchall(
+                "SELECT id, seq, content_hash FROM archived_messages"
+                " WHERE conversation_id = ? AND in_host = 1 ORDER BY seq, id",
+                (conversation_id,),
+            )
+        forgotten = next((row[0] for row in found), 0)
+        # A conversation that became shorter was reset: what follows is new.
+        return forgotten if forgotten <= messages else 0, list(rows)
+
+    async def mark_deleted(self, session_id: str, conversation_ids: Sequence[str]) -> None:
+        """The host holds these conversations no more; their messages stay archived."""
+        async with self._alone[session_id]:
+            for key in conversation_ids:
+                async with self._database.writing() as db:
+                    values = (key, clean_text(session_id))
+                    await db.execute(
+                        "UPDATE archived_messages SET in_host = 0 WHERE conversation_id = ?"
+                        " AND session_id = ? AND in_host = 1",
+                        values,
+                    )
+                    await db.execute(
+                        "UPDATE archived_conversations SET in_host = 0, forgotten = 0"
+                        " WHERE conversation_id = ? AND session_id = ?",
+                        values,
+                    )
+
+    async def conversations(self, session_id: str) -> list[ArchivedConversation]:
+        """The conversations of a session, newest first."""
+        async with self._database.reading() as db:
+            rows = await db.execute_fetchall(
+                "SELECT c.conversation_id, c.session_id, c.title, c.first_at, c.last_at,"
+                " c.in_host, c.host_updated_at, c.forgotten, (SELECT count(*) FROM"
+                " archived_messages m WHERE m.conversation_id = c.conversation_id)"
+                " FROM archived_conversations c WHERE c.session_id = ?"
+                " ORDER BY c.last_at DESC, c.rowid DESC",
+                (session_id,),
+            )
+        return [ArchivedConversation(*row[:5], bool(row[5]), *row[6:]) for row in rows]
+
+    async def delete_session(self, session_id: str, held: Sequence[tuple[str, int]]) -> int:
+        """Deletes a session's archive for good: rows, index and the pages they were on.
+
+        Args:
+            session_id: The session.
+            held: Conversations that the host still holds, with their number of
+                messages: these are not archived again.
+
+        Returns:
+            How many messages were deleted.
+        """
+        deleted = 0
+        async with self._alone[session_id]:
+            while step := await self._delete_step(session_id):
+                deleted += step
+            async with self._database.writing() as db:
+                await db.execute(
+                    "DELETE FROM archived_conversations WHERE session_id = ?", (session_id,)
+                )
+                await db.executemany(
+                    "INSERT INTO archived_conversations (conversation_id, session_id, forgotten)"
+                    " VALUES (?, ?, ?)",
+                    [(key, session_id, messages) for key, messages in held if messages],
+                )
+            await search_index.compact(self._database)
+            await self._database.wipe_free_pages()
+        return deleted
+
+    async def _delete_step(self, session_id: str) -> int:
+        async with self._database.writing() as db:
+            rows = await _indexed_rows(db, session_id, STEP)
+            await search_index.remove(db, rows)
+            await db.executemany(
+                "DELETE FROM archived_messages WHERE id = ?", [(row[0],) for row in rows]
+            )
+        return len(rows)
+
+
+def _steps(
+    insertions: Sequence[Insertion], places: Sequence[int], forgotten: int
+) -> Iterator[Insertion]:
+    """The insertions in bounded steps; ``before`` becomes a place in the archive.
+
+    Those at the end come first, so that the places of earlier rows stay as they were read.
+    """
+    for insertion in reversed(insertions):
+        before = None if insertion.before is None else places[insertion.before]
+        for start in range(insertion.start, insertion.end, STEP):
+            end = min(start + STEP, insertion.end)
+            yield Insertion(start + forgotten, end + forgotten, before)
+            before = None if before is None else before + end - start
+
+
+async def _note_conversation(
+    db: aiosqlite.Connection, conversation: HostConversation, forgotten: int
+) -> None:
+    await db.execute(
+        "INSERT INTO archived_conversations (conversation_id, session_id, title, forgotten)"
+        " VALUES (?, ?, ?, ?) ON CONFLICT (conversation_id) DO UPDATE SET in_host = 1,"
+        " title = coalesce(nullif(excluded.title, ''), title), forgotten = excluded.forgotten",
+        (
+            conversation.conversation_id,
+            clean_text(conversation.session_id),
+            clean_text(conversation.title)[:_TITLE_LENGTH],
+            forgotten,
+        ),
+    )
+
+
+async def _note_end(db: aiosqlite.Connection, conversation: HostConversation) -> None:
+    """Everything was taken over: notes the times, and the host's state it was."""
+    key = conversation.conversation_id
+    await db.execute(
+        "UPDATE archived_conversations SET host_updated_at = ? WHERE conversation_id = ?",
+        (conversation.updated_at, key),
+    )
+
+
+async def _mark_gone(db: aiosqlite.Connection, ids: Sequence[int]) -> None:
+    await db.executemany(
+        "UPDATE archived_messages SET in_host = 0 WHERE id = ?", [(row_id,) for row_id in ids]
+    )
+
+
+async def _add(
+    db: aiosqlite.Connection,
+    conversation: HostConversation,
+    before: int | None,
+    rows: Sequence[ArchivedMessage],
+) -> None:
+    """Adds rows before a place, or behind all; in the search index too."""
+    key, session_id = conversation.conversation_id, clean_text(conversation.session_id)
+    seq = await _room(db, key, len(rows), before)
+    last = await db.execute_fetchall(
+        "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'archived_messages'"
+    )
+    first_id = next(iter(last))[0] + 1
+    names = ", ".join(ArchivedMessage.__slots__)
+    await db.executemany(
+        f"INSERT INTO archived_messages (id, session_id, conversation_id, seq, {names})"
+        f" VALUES ({', '.join('?' * (4 + len(ArchivedMessage.__slots__)))})",
+        [
+            (first_id + number, session_id, key, seq + number, *astuple(row))
+            for number, row in enumerate(rows)
+        ],
+    )
+    await search_index.add(
+        db, [(first_id + n, session_id, row.sender, row.text) for n, row in enumerate(rows)]
+    )
+    times = [row.time for row in rows]
+    await db.execute(
+        "UPDATE archived_conversations SET last_at = max(last_at, ?),"
+        " first_at = CASE first_at WHEN 0 THEN ? ELSE min(first_at, ?) END"
+        " WHERE conversation_id = ?",
+        (max(times), min(times), min(times), key),
+    )
+
+
+async def _room(
+    db: aiosqlite.Connection, conversation_id: str, count: int, before: int | None
+) -> int:
+    """The first of ``count`` free places before a place, or behind all."""
+    if before is not None:
+        await db.execute(
+            "UPDATE archived_messages SET seq = seq + ? WHERE conversation_id = ? AND seq >= ?",
+            (count, conversation_id, before),
+        )
+        return before
+    rows = await db.execute_fetchall(
+        "SELECT coalesce(max(seq), -1) + 1 FROM archived_messages WHERE conversation_id = ?",
+        (conversation_id,),
+    )
+    return next(iter(rows))[0]
+
+
+async def _indexed_rows(
+    db: aiosqlite.Connection, session_id: str, limit: int
+) -> list[search_index.IndexedRow]:
+    """The first rows of a session, as the search index knows them."""
+    rows = await db.execute_fetchall(
+        "SELECT id, session_id, sender, text FROM archived_messages WHERE session_id = ?"
+        " ORDER BY id LIMIT ?",
+        (session_id, limit),
+    )
+    return [tuple(row) for row in rows]

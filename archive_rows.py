@@ -1,0 +1,268 @@
+"""A stored message as a row of the archive, and what a conversation's change means for its rows.
+
+Pure: no I/O and no clock. Invariants:
+
+* Equal messages have equal hashes, whatever the host adds to them when it stores
+  them again; checkpoints are never archived.
+* ``content`` gives back the message exactly, except for inline media, which stand
+  there as the placeholder that also stands in ``text``.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import SequenceMatcher
+from typing import Any
+
+from .message_text import clean_text, media_kind, part_text, parts_of, tool_calls_of
+
+_HASH_LENGTH = 32
+_MEDIA_HASH_LENGTH = 12
+# Shorter strings are addresses or file names and no media.
+_INLINE_LENGTH = 200
+_INLINE = re.compile(r"(?:data:(image|audio|video|application)/|base64://)", re.IGNORECASE)
+_REMINDER = re.compile(r"<system_reminder>(.*?)(?:</system_reminder>|\Z)", re.DOTALL)
+_NICKNAME = re.compile(r"User ID: [^\n]*?, Nickname: ([^\n]*)")
+_DATETIME = re.compile(r"Current datetime: (\d{4}-\d\d-\d\d \d\d:\d\d) \(([^)]*)\)")
+
+_CJK = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
+_PUNCTUATION = re.compile(r"[\x21-\x40\x5b-\x60\x7b-\x7e]")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedMessage:
+    """What the archive keeps of one message.
+
+    Attributes:
+        role: ``user``, ``assistant``, ``tool`` or ``system``.
+        sender: Name of the person, or of the tool; empty if not known.
+        time: Unix seconds.
+        text: All readable text, whole, without the host's reminders.
+        content: The message as JSON.
+        content_hash: Hash of the message with its media.
+        token_classes: Characters that are CJK, Latin, punctuation or digits, other.
+    """
+
+    role: str
+    sender: str
+    time: int
+    text: str
+    content: str
+    content_hash: str
+    token_classes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What is known of the messages that a request has added.
+
+    Attributes:
+        start: Messages of the conversation before them.
+        time: Unix seconds.
+        sender: Name of the user.
+    """
+
+    start: int
+    time: int
+    sender: str
+
+
+def content_hash(message: dict[str, Any]) -> str:
+    """Hash of a stored message: equal for equal content, with or without empty fields."""
+    canonical = json.dumps(_without_nothing(message), sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:_HASH_LENGTH]
+
+
+def _without_nothing(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nothing(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_nothing(item) for item in value]
+    return value
+
+
+def archived(
+    messages: Sequence[dict[str, Any]], start: int, end: int, default_time: int, turn: Turn | None
+) -> list[ArchivedMessage]:
+    """Rows for some messages of a conversation.
+
+    Args:
+        messages: The whole conversation without checkpoints.
+        start: The first message that becomes a row.
+        end: Behind the last one.
+        default_time: For messages whose time cannot be known.
+        turn: What is known of the newest messages.
+    """
+    rows: list[ArchivedMessage] = []
+    names = _tool_names(messages, start, end)
+    time = default_time
+    for index in range(start, end):
+        message = messages[index]
+        if turn is not None and index >= turn.start:
+            said_at, sender = turn.time, turn.sender
+        else:
+            said_at, sender = _told(message)
+        time = max(time, said_at or time) if turn is None or index < turn.start else said_at
+        rows.append(_row(message, time, sender, names))
+    return rows
+
+
+def _row(message: dict[str, Any], time: int, sender: str, names: dict[str, str]) -> ArchivedMessage:
+    role = str(message.get("role") or "")
+    text = readable_text(message)
+    if role == "tool":
+        sender = names.get(str(message.get("tool_call_id") or ""), "")
+    elif role != "user":
+        sender = ""
+    return ArchivedMessage(
+        role=role,
+        sender=clean_text(sender),
+        time=time,
+        text=text,
+        content=json.dumps(_without_media(message), ensure_ascii=True),
+        content_hash=content_hash(message),
+        token_classes=json.dumps(_classes(text)),
+    )
+
+
+def _tool_names(messages: Sequence[dict[str, Any]], start: int, end: int) -> dict[str, str]:
+    """Tool names by call id; a result's call may stand before ``start``."""
+    first = start
+    while first > 0 and messages[first].get("role") == "tool":
+        first -= 1
+    return {
+        call_id: name
+        for index in range(first, end)
+        for call_id, name, _ in tool_calls_of(messages[index])
+    }
+
+
+def readable_text(message: dict[str, Any]) -> str:
+    """All readable text of a message; media are placeholders with their hash."""
+    lines = []
+    for part in parts_of(message.get("content")):
+        text = part_text(part)
+        if text is None and media_kind(part):
+            text = _placeholder(media_kind(part), _source(part))
+        if text:
+            lines.append(text)
+    text = "\n".join(lines)
+    if message.get("role") == "user":
+        text = _REMINDER.sub("", text).strip()
+    calls = [f"[工具调用 {name}] {call}".strip() for _, name, call in tool_calls_of(message)]
+    return clean_text("\n".join(filter(None, [text, *calls])))
+
+
+def _placeholder(kind: str | None, source: str) -> str:
+    digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"[{'语音' if kind == 'audio' else '图片'} {digest[:_MEDIA_HASH_LENGTH]}]"
+
+
+def _source(part: Any) -> str:
+    """What identifies a media part: its address or its data."""
+    for value in part.values() if isinstance(part, dict) else ():
+        found = value.get("url") or value.get("data") if isinstance(value, dict) else None
+        if isinstance(found, str):
+            return found
+    return json.dumps(part, sort_keys=True, default=str)
+
+
+def _without_media(value: Any) -> Any:
+    """A JSON value in which inline media are placeholders."""
+    if isinstance(value, dict):
+        return {key: _without_media(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_media(item) for item in value]
+    if isinstance(value, str) and len(value) > _INLINE_LENGTH and (found := _INLINE.match(value)):
+        return _placeholder("audio" if (found[1] or "").lower() == "audio" else "image", value)
+    return value
+
+
+def _told(message: dict[str, Any]) -> tuple[int, str]:
+    """Time and sender as the host's own note in a user message gives them; 0 and empty if not."""
+    if message.get("role") != "user":
+        return 0, ""
+    notes = "\n".join(
+        found[1]
+        for part in parts_of(message.get("content"))
+        for found in _REMINDER.finditer(part_text(part) or "")
+    )
+    nickname, moment = _NICKNAME.search(notes), _DATETIME.search(notes)
+    return _unix(*moment.groups()) if moment else 0, nickname[1].strip() if nickname else ""
+
+
+def _unix(moment: str, zone: str) -> int:
+    try:
+        told = datetime.strptime(moment, "%Y-%m-%d %H:%M")
+    except ValueError:
+        return 0
+    # The note names its zone only by a short name; any other than UTC is taken as local.
+    return int((told.replace(tzinfo=UTC) if zone == "UTC" else told.astimezone()).timestamp())
+
+
+def _classes(text: str) -> list[int]:
+    counts = [len(pattern.findall(text)) for pattern in (_CJK, _LATIN, _PUNCTUATION)]
+    return [*counts, len(text) - sum(counts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """Messages ``start`` to ``end`` of a conversation that have no row yet.
+
+    Attributes:
+        before: Position in the old rows of the row they stand before; None: at the end.
+    """
+
+    start: int
+    end: int
+    before: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the rows of a conversation become what the host holds.
+
+    Attributes:
+        gone: Positions in the old rows that the host no longer holds.
+        insertions: What is new, in order.
+    """
+
+    gone: list[int]
+    insertions: list[Insertion]
+
+
+def plan_changes(old: Sequence[str], new: Sequence[str]) -> Plan:
+    """Compares the hashes of the rows that were in the host with those that are."""
+    start = _common(old, new)
+    tail = _common(old[start:][::-1], new[start:][::-1])
+    old_end, new_end = len(old) - tail, len(new) - tail
+    gone: list[int] = []
+    insertions: list[Insertion] = []
+    for old_from, old_to, new_from, new_to in _differences(old[start:old_end], new[start:new_end]):
+        gone += range(start + old_from, start + old_to)
+        if new_from < new_to:
+            behind = start + old_to
+            before = behind if behind < len(old) else None
+            insertions.append(Insertion(start + new_from, start + new_to, before))
+    return Plan(gone, insertions)
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    return next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
+
+
+def _differences(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
+    if not old or not new:
+        if old or new:
+            yield 0, len(old), 0, len(new)
+        return
+    for tag, *places in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            yield tuple(places)

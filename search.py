@@ -1,0 +1,319 @@
+"""Search of the archive: candidates from the index, ranked again with their neighbours.
+
+Invariants:
+
+* A search within a session reads the text of no other session's messages; the scope
+  is an argument of the caller and never comes from the question.
+* It runs on a connection of its own, in a thread: no request waits for it.
+* A message that contains a short question literally stands before all that do not.
+* Its cost is bounded, whatever is asked and however large the archive is.
+"""
+
+import heapq
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from .database import Database
+from .search_index import count_everywhere, ids_everywhere, ids_in_session, session_size
+from .search_question import Question, read_question
+from .search_ranking import (
+    NEIGHBOUR_WEIGHTS,
+    Passage,
+    Statistics,
+    TermCounts,
+    scores,
+)
+from .search_snippet import snippet
+
+# Candidates that are ranked again with their neighbours.
+RANKED = 400
+# Messages with all terms that are compared with the question literally.
+_COMPARED = 2000
+# The newest messages in which a piece of a word is looked for.
+_SCANNED, _SCAN_HITS = 20_000, 1000
+# Over all sessions: a term in more messages than this says too little to be read, and
+# what is read of all terms together.
+_COMMON, _READ = 20_000, 50_000
+# Candidates of a day that the question names.
+_OF_A_DAY = 400
+_SAME_DAY = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where to search.
+
+    Attributes:
+        session_id: The session; None for all of them.
+        conversation_id: Only this conversation; empty for all.
+        role: Only messages of this role; empty for all.
+        since: Unix seconds, included; None for no limit.
+        until: Unix seconds, not included; None for no limit.
+    """
+
+    session_id: str | None
+    conversation_id: str = ""
+    role: str = ""
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether it leaves out messages of its sessions."""
+        limits = (self.since, self.until)
+        return bool(self.conversation_id or self.role) or any(limit is not None for limit in limits)
+
+    def condition(self, table: str = "") -> tuple[str, list[str | int]]:
+        """The scope as an SQL condition and its values."""
+        limits = [
+            ("session_id = ?", self.session_id),
+            ("conversation_id = ?", self.conversation_id or None),
+            ("role = ?", self.role or None),
+            ("time >= ?", self.since),
+            ("time < ?", self.until),
+        ]
+        given = [(table + limit, value) for limit, value in limits if value is not None]
+        return " AND ".join(["1", *(limit for limit, _ in given)]), [value for _, value in given]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A message that was found; ``snippet`` marks the hits in a piece of ``text``."""
+
+    id: int
+    session_id: str
+    conversation_id: str
+    seq: int
+    role: str
+    sender: str
+    time: int
+    text: str
+    in_host: bool
+    snippet: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One page of hits, best first, and how many there are in all."""
+
+    items: list[Hit]
+    total: int
+
+
+async def search(
+    database: Database, text: str, scope: Scope, *, limit: int = 20, offset: int = 0
+) -> Found:
+    """Searches the archive.
+
+    Args:
+        database: The plugin's database.
+        text: What is looked for; anything at all.
+        scope: Where.
+        limit: Hits a page.
+        offset: Hits before the page.
+
+    Raises:
+        StorageUnavailable: The database cannot be read, or the search took too long.
+    """
+    question = read_question(text, datetime.now())
+    return await database.searching(lambda db: _search(db, question, scope, limit, offset))
+
+
+def _search(
+    db: sqlite3.Connection, question: Question, scope: Scope, limit: int, offset: int
+) -> Found:
+    if not question.text:
+        return Found([], 0)
+    index = _Lookup(db, question, scope)
+    ordered = _ordered(db, index, question, scope)
+    page = ordered[offset : offset + limit]
+    return Found(_hits(db, page, question, scope), len(ordered))
+
+
+class _Lookup:
+    """What the index and the scan say about a question.
+
+    Attributes:
+        holders: The messages of the scope's sessions that hold each term that was read.
+        statistics: Of the collection that is searched.
+        points: What the terms of each message weigh together: the first stage.
+        literal: Messages that the scan found.
+    """
+
+    def __init__(self, db: sqlite3.Connection, question: Question, scope: Scope) -> None:
+        total = _total(db, scope)
+        self.holders = _holders(db, question.terms, scope)
+        frequencies = {term: len(ids) for term, ids in self.holders.items()}
+        self.statistics = Statistics(total, frequencies, 1.0)
+        self.literal = _scanned(db, question, scope) if question.needs_scan else set()
+        found = Counter(row_id for ids in self.holders.values() for row_id in ids)
+        weights = self.statistics.weights(self.holders)
+        least = question.least_terms
+        self.points = dict.fromkeys(self.literal, 0.0)
+        for term, ids in self.holders.items():
+            for row_id in ids:
+                if found[row_id] >= least:
+                    self.points[row_id] = self.points.get(row_id, 0.0) + weights[term]
+        self.complete = {row_id for row_id, count in found.items() if count == len(self.holders)}
+
+    def counts(self, row_id: int, length: float) -> TermCounts:
+        """The question's terms in a message."""
+        return TermCounts({t: 1 for t, ids in self.holders.items() if row_id in ids}, length)
+
+
+def _total(db: sqlite3.Connection, scope: Scope) -> int:
+    if scope.session_id is not None:
+        return session_size(db, scope.session_id)
+    # Rows that were deleted count too; it is only the measure of what is common.
+    return db.execute("SELECT coalesce(max(id), 0) FROM archived_messages").fetchone()[0]
+
+
+def _holders(
+    db: sqlite3.Connection, terms: Sequence[str], scope: Scope
+) -> dict[str, frozenset[int]]:
+    if scope.session_id is not None:
+        session_id = scope.session_id
+        return {term: frozenset(ids_in_session(db, session_id, term)) for term in terms}
+    counts = {term: count_everywhere(db, term, _COMMON) for term in terms}
+    holders: dict[str, frozenset[int]] = {}
+    left = _READ
+    for term in sorted(terms, key=counts.__getitem__):
+        # The rarest is read whatever it costs: there is nothing else to go by.
+        if holders and (counts[term] >= _COMMON or counts[term] > left):
+            break
+        holders[term] = frozenset(ids_everywhere(db, term, _COMMON))
+        left -= counts[term]
+    return holders
+
+
+def _scanned(db: sqlite3.Connection, question: Question, scope: Scope) -> set[int]:
+    """The newest messages that contain the question as a piece of their text."""
+    pattern = "".join("\\" + c if c in "\\%_" else c for c in question.text)
+    condition, values = Scope(scope.session_id).condition()
+    rows = db.execute(
+        "SELECT id FROM (SELECT id, text FROM archived_messages"
+        f" WHERE {condition} ORDER BY id DESC LIMIT ?) WHERE text LIKE ? ESCAPE '\\' LIMIT ?",
+        [*values, _SCANNED, f"%{pattern}%", _SCAN_HITS],
+    )
+    return {row[0] for row in rows}
+
+
+def _ordered(db: sqlite3.Connection, index: _Lookup, question: Question, scope: Scope) -> list[int]:
+    """The ids of all hits, best first."""
+    points = dict(index.points)
+    of_days = _ids_of_days(db, question, scope)
+    for row_id in of_days:
+        points[row_id] = points.get(row_id, 0.0) * _SAME_DAY
+    if scope.is_filtered:
+        kept = _in_scope(db, points, scope)
+        points = {row_id: value for row_id, value in points.items() if row_id in kept}
+    literal = _containing(db, index, points, question)
+    first = heapq.nlargest(
+        RANKED, points, key=lambda row_id: (row_id in literal, points[row_id], row_id)
+    )
+    ranking = _second_stage(db, index, first, of_days, question)
+    rest = points.keys() - ranking.keys()
+    return [
+        *sorted(ranking, key=lambda row_id: (row_id in literal, ranking[row_id], row_id))[::-1],
+        *sorted(rest, key=lambda row_id: (row_id in literal, points[row_id], row_id))[::-1],
+    ]
+
+
+def _ids_of_days(db: sqlite3.Connection, question: Question, scope: Scope) -> set[int]:
+    """The newest messages of the days that a question names."""
+    found: set[int] = set()
+    if not question.days or scope.session_id is None:
+        return found
+    rows = db.execute(
+        "SELECT id, time FROM archived_messages WHERE session_id = ? ORDER BY id DESC LIMIT ?",
+        (scope.session_id, _SCANNED),
+    )
+    for row_id, at in rows:
+        if len(found) < _OF_A_DAY and _on_day(question, at):
+            found.add(row_id)
+    return found
+
+
+def _on_day(question: Question, at: int) -> bool:
+    return any(day.holds(datetime.fromtimestamp(at)) for day in question.days)
+
+
+def _in_scope(db: sqlite3.Connection, ids: Iterable[int], scope: Scope) -> set[int]:
+    condition, values = scope.condition()
+    rows = db.execute(
+        "SELECT id FROM archived_messages WHERE id IN (SELECT value FROM json_each(?))"
+        f" AND {condition}",
+        [json.dumps(list(ids)), *values],
+    )
+    return {row[0] for row in rows}
+
+
+def _containing(
+    db: sqlite3.Connection, index: _Lookup, points: Mapping[int, float], question: Question
+) -> set[int]:
+    """The candidates that contain a short question literally."""
+    if not question.needle:
+        return set()
+    likely = heapq.nlargest(_COMPARED, (index.complete | index.literal) & points.keys())
+    rows = db.execute(
+        "SELECT id, text FROM archived_messages WHERE id IN (SELECT value FROM json_each(?))",
+        (json.dumps(likely),),
+    )
+    return {row_id for row_id, text in rows if question.is_in(text)}
+
+
+def _second_stage(
+    db: sqlite3.Connection,
+    index: _Lookup,
+    ids: Sequence[int],
+    of_days: set[int],
+    question: Question,
+) -> dict[int, float]:
+    """The scores of the first candidates together with their neighbours."""
+    rows = db.execute(
+        "SELECT m.id, m.sender, m.time, length(m.text), n.id, n.seq - m.seq"
+        " FROM archived_messages m LEFT JOIN archived_messages n"
+        " ON n.conversation_id = m.conversation_id AND n.seq BETWEEN m.seq - 2 AND m.seq + 2"
+        " AND n.seq != m.seq WHERE m.id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(ids)),),
+    ).fetchall()
+    told = {row[0]: row[1:4] for row in rows}
+    average = sum(length for _, _, length in told.values()) / max(1, len(told))
+    around: dict[int, dict[int, TermCounts]] = {row_id: {} for row_id in told}
+    for row in rows:
+        if row[4] is not None and row[5] in NEIGHBOUR_WEIGHTS:
+            around[row[0]][row[5]] = index.counts(row[4], average)
+    passages = [
+        Passage(
+            index.counts(row_id, length),
+            around[row_id],
+            sender,
+            row_id in of_days or _on_day(question, at),
+        )
+        for row_id, (sender, at, length) in told.items()
+    ]
+    statistics = Statistics(index.statistics.total, index.statistics.frequencies, average)
+    ranked = scores(question.text, list(index.holders), passages, statistics)
+    return dict(zip(told, ranked, strict=True))
+
+
+def _hits(
+    db: sqlite3.Connection, ids: Sequence[int], question: Question, scope: Scope
+) -> list[Hit]:
+    condition, values = scope.condition()
+    rows = db.execute(
+        "SELECT id, session_id, conversation_id, seq, role, sender, time, text, in_host"
+        " FROM archived_messages WHERE id IN (SELECT value FROM json_each(?))"
+        f" AND {condition}",
+        [json.dumps(list(ids)), *values],
+    )
+    found = {row[0]: row for row in rows}
+    return [
+        Hit(*row[:8], bool(row[8]), snippet(row[7], question.terms, question.text))
+        for row in map(found.get, ids)
+        if row is not None
+    ]

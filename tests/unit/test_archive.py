@@ -1,0 +1,324 @@
+"""The archive agrees with the host, keeps what the host lost, and deletes for good."""
+
+import asyncio
+import json
+import sqlite3
+
+import pytest
+from astrbot_plugin_context_manager.archive import STEP, Archive, HostConversation
+from astrbot_plugin_context_manager.archive_rows import Turn, content_hash, plan_changes
+from astrbot_plugin_context_manager.database import Database
+from astrbot_plugin_context_manager.errors import StorageUnavailable
+
+GROUP = "qq:GroupMessage:100"
+PICTURE = "data:image/png;base64," + "iVBORw0KGgo" * 50
+
+
+@pytest.fixture
+async def database(tmp_path):
+    opened = await Database.open(tmp_path / "context_manager.db")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def archive(database):
+    return Archive(database)
+
+
+def conversation(key="c1", session_id=GROUP, title="", updated_at=200.5):
+    return HostConversation(key, session_id, title, 100.0, updated_at)
+
+
+def said(*texts, start=0):
+    roles = ("user", "assistant")
+    return [{"role": roles[(start + i) % 2], "content": t} for i, t in enumerate(texts)]
+
+
+def rows(database, condition="1"):
+    with sqlite3.connect(database.path) as db:
+        db.row_factory = sqlite3.Row
+        query = f"SELECT * FROM archived_messages WHERE {condition} ORDER BY conversation_id, seq"
+        return [dict(row) for row in db.execute(query)]
+
+
+def held(database, key="c1"):
+    """What the archive says the host holds."""
+    found = rows(database, f"conversation_id = '{key}' AND in_host = 1")
+    return [json.loads(row["content"]) for row in found]
+
+
+def texts(database, condition="1"):
+    return [row["text"] for row in rows(database, condition)]
+
+
+# Taking over
+
+
+async def test_a_conversation_is_taken_over_message_by_message(archive, database):
+    history = [*said("hi", "hello"), {"role": "_checkpoint", "content": {"id": "x"}}]
+    assert await archive.take_over(conversation(), history) == 2
+    assert held(database) == said("hi", "hello")
+    first = rows(database)[0]
+    assert (first["session_id"], first["seq"], first["role"]) == (GROUP, 0, "user")
+    assert first["content_hash"] == content_hash(history[0])
+
+
+async def test_taking_over_twice_adds_nothing(archive, database):
+    await archive.take_over(conversation(), said("hi", "hello"))
+    assert await archive.take_over(conversation(), said("hi", "hello")) == 0
+    assert len(rows(database)) == 2
+
+
+async def test_only_new_messages_are_added_with_time_and_sender_of_their_turn(archive, database):
+    await archive.take_over(conversation(), said("hi", "hello"))
+    history = said("hi", "hello", "how?", "so")
+    await archive.take_over(conversation(), history, Turn(2, 777, "小明"))
+    new = rows(database)[2:]
+    assert [(r["text"], r["time"], r["sender"]) for r in new] == [
+        ("how?", 777, "小明"),
+        ("so", 777, ""),
+    ]
+
+
+async def test_the_hosts_own_note_gives_time_and_sender_of_older_messages(archive, database):
+    note = (
+        "<system_reminder>User ID: 5, Nickname: 小红\n"
+        "Current datetime: 2026-01-02 03:04 (UTC), Weekday: Friday</system_reminder>"
+    )
+    parts = [{"type": "text", "text": "早"}, {"type": "text", "text": note}]
+    await archive.take_over(
+        conversation(), [{"role": "user", "content": parts}, *said("早上好", start=1)]
+    )
+    first, second = rows(database)
+    assert (first["sender"], first["time"], first["text"]) == ("小红", 1767323040, "早")
+    assert second["time"] == 1767323040
+    assert json.loads(first["content"])["content"] == parts
+
+
+async def test_inline_media_become_placeholders_and_nothing_else_changes(archive, database):
+    parts = [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": PICTURE, "id": None}},
+        {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64," + "UklGR" * 60}},
+        {"type": "image_url", "image_url": {"url": "https://host/picture.png"}},
+    ]
+    await archive.take_over(conversation(), [{"role": "user", "content": parts}])
+    [row] = rows(database)
+    stored = json.loads(row["content"])["content"]
+    placeholder = stored[1]["image_url"]["url"]
+    assert placeholder.startswith("[图片 ") and placeholder in row["text"]
+    assert stored[2]["audio_url"]["url"].startswith("[语音 ")
+    assert stored[3] == parts[3] and stored[0] == parts[0]
+    assert "iVBOR" not in row["content"] + row["text"]
+
+
+async def test_tool_calls_and_results_are_kept_whole_with_the_tools_name(archive, database):
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    history = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "found " * 60_000, "tool_call_id": "1"},
+    ]
+    await archive.take_over(conversation(), history)
+    asked, answered = rows(database)
+    assert asked["text"] == "[工具调用 look] {}"
+    assert (answered["sender"], len(answered["text"])) == ("look", 360_000)
+    assert held(database) == history
+
+
+async def test_lone_surrogates_do_not_stop_the_archive(archive, database):
+    await archive.take_over(conversation(title="\ud83d"), said("half \ud83d", "ok"), None)
+    assert texts(database) == ["half \ufffd", "ok"]
+    assert json.loads(rows(database)[0]["content"])["content"] == "half \ud83d"
+
+
+async def test_a_long_backlog_is_taken_in_bounded_transactions(archive, database, monkeypatch):
+    sizes, add = [], Archive.take_over.__globals__["_add"]
+
+    async def counted(db, conversation, before, new):
+        sizes.append(len(new))
+        await add(db, conversation, before, new)
+
+    monkeypatch.setitem(Archive.take_over.__globals__, "_add", counted)
+    history = said(*(f"m{i}" for i in range(STEP * 2 + 7)))
+    await archive.take_over(conversation(), history)
+    assert sizes == [STEP, STEP, 7]
+    assert held(database) == history
+
+
+# What changed in the host
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [],
+        said("a", "b"),
+        said("a", "b", "c", "other"),
+        said("a", "edited", "c", "d"),
+        said("c", "d"),
+        said("a", "d", "e", "f"),
+        said("new", "a", "b", "c", "d", "new end"),
+        said("a", "new", "b", "c", "newer", "d"),
+    ],
+)
+async def test_the_archive_follows_every_change_and_keeps_what_left(archive, database, after):
+    before = said("a", "b", "c", "d")
+    await archive.take_over(conversation(), before)
+    await archive.take_over(conversation(), after)
+    assert held(database) == after
+    assert sorted(set(texts(database))) == sorted({m["content"] for m in before + after})
+    assert len({row["seq"] for row in rows(database)}) == len(rows(database))
+
+
+async def test_an_edited_message_stands_at_the_place_of_the_old_one(archive, database):
+    await archive.take_over(conversation(), said("a", "b", "c", "d"))
+    await archive.take_over(conversation(), said("a", "B", "c", "d"))
+    assert texts(database) == ["a", "b", "B", "c", "d"]
+    assert texts(database, "in_host = 0") == ["b"]
+
+
+async def test_what_is_said_after_a_reset_stands_behind_what_was_said_before(archive, database):
+    await archive.take_over(conversation(), said("a", "b"))
+    await archive.take_over(conversation(), [])
+    await archive.take_over(conversation(), said("a", "c"))
+    assert texts(database) == ["a", "b", "a", "c"]
+    assert [row["in_host"] for row in rows(database)] == [0, 0, 1, 1]
+
+
+async def test_equal_messages_are_told_apart_by_their_place(archive, database):
+    await archive.take_over(conversation(), said(*["same"] * 40))
+    await archive.take_over(conversation(), said(*["same"] * 42))
+    assert held(database) == said(*["same"] * 42)
+    assert len(rows(database)) == 42
+
+
+async def test_a_host_that_stores_empty_fields_changes_no_message(archive, database):
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    before = [{"role": "assistant", "tool_calls": [call]}]
+    after = [{"role": "assistant", "content": None, "tool_calls": [{**call, "extra": None}]}]
+    await archive.take_over(conversation(), before)
+    assert await archive.take_over(conversation(), after) == 0
+
+
+async def test_a_deleted_conversation_keeps_its_messages(archive, database):
+    await archive.take_over(conversation(), said("a", "b"))
+    await archive.take_over(conversation("c2"), said("c", "d"))
+    await archive.mark_deleted(GROUP, ["c1"])
+    assert [row["in_host"] for row in rows(database)] == [0, 0, 1, 1]
+    found = {c.conversation_id: c for c in await archive.conversations(GROUP)}
+    assert (found["c1"].in_host, found["c1"].messages) == (False, 2)
+    assert found["c2"].in_host
+
+
+def test_a_plan_moves_no_row_that_stays():
+    plan = plan_changes(list("abcdef"), list("abXdYf"))
+    assert plan.gone == [2, 4]
+    assert [(i.start, i.end, i.before) for i in plan.insertions] == [(2, 3, 3), (4, 5, 5)]
+
+
+# Deleting
+
+
+async def test_a_deleted_archive_leaves_no_byte_in_the_files(archive, database):
+    await archive.take_over(conversation(), said(*(f"secretword {i}" for i in range(3000))))
+    await archive.take_over(conversation("c2", "qq:GroupMessage:2"), said("other chat"))
+    assert await archive.delete_session(GROUP, []) == 3000
+    files = list(database.path.parent.glob("context_manager.db*"))
+    assert not any(b"secretword" in path.read_bytes() for path in files)
+    assert texts(database) == ["other chat"]
+    assert sum(path.stat().st_size for path in files) < 300_000
+
+
+async def test_a_database_from_before_the_archive_gives_its_pages_back_too(tmp_path):
+    path = tmp_path / "old.db"
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA auto_vacuum = NONE")
+        db.execute("VACUUM")
+    database = await Database.open(path)
+    archive = Archive(database)
+    await archive.take_over(conversation(), said(*(f"secretword {i}" for i in range(3000))))
+    await archive.delete_session(GROUP, [])
+    await database.close()
+    assert path.stat().st_size < 300_000
+    assert b"secretword" not in path.read_bytes()
+
+
+async def test_what_was_deleted_does_not_come_back_with_the_next_message(archive, database):
+    await archive.take_over(conversation(), said("a", "b"))
+    await archive.delete_session(GROUP, [("c1", 2)])
+    await archive.take_over(conversation(), said("a", "b", "c", "d"))
+    assert texts(database) == ["c", "d"]
+    assert (await archive.conversations(GROUP))[0].messages == 2
+
+
+async def test_a_reset_after_the_deletion_starts_the_archive_anew(archive, database):
+    await archive.take_over(conversation(), said("a", "b"))
+    await archive.delete_session(GROUP, [("c1", 2)])
+    await archive.take_over(conversation(), said("x"))
+    await archive.take_over(conversation(), said("x", "y", "z"))
+    assert texts(database) == ["x", "y", "z"]
+
+
+# Failures
+
+
+async def test_a_failed_step_changes_nothing_and_the_next_call_makes_up_for_it(
+    archive, database, monkeypatch
+):
+    await archive.take_over(conversation(), said("a", "b"))
+
+    async def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    names = Archive.take_over.__globals__
+    with monkeypatch.context() as patch:
+        patch.setitem(names, "_note_end", full)
+        with pytest.raises(StorageUnavailable):
+            await archive.take_over(conversation(), said("a", "c", "d"))
+    assert held(database) == said("a", "b") and len(rows(database)) == 2
+    await archive.take_over(conversation(), said("a", "c", "d"))
+    assert held(database) == said("a", "c", "d")
+
+
+async def test_a_read_only_database_is_reported_and_left_as_it_is(archive, database):
+    await archive.take_over(conversation(), said("a", "b"))
+    async with database.reading() as db:
+        await db.execute("PRAGMA query_only = ON")
+    with pytest.raises(StorageUnavailable):
+        await archive.take_over(conversation(), said("a", "b", "c"))
+    assert held(database) == said("a", "b")
+
+
+async def test_a_call_cancelled_in_a_step_leaves_whole_steps_only(archive, database, monkeypatch):
+    reached, names = asyncio.Event(), Archive.take_over.__globals__
+    add = names["_add"]
+
+    async def stuck(db, conversation, before, new):
+        await add(db, conversation, before, new)
+        if (await db.execute_fetchall("SELECT max(seq) FROM archived_messages"))[0][0] > STEP:
+            reached.set()
+            await asyncio.Event().wait()
+
+    history = said(*(f"m{i}" for i in range(STEP * 2)))
+    with monkeypatch.context() as patch:
+        patch.setitem(names, "_add", stuck)
+        task = asyncio.create_task(archive.take_over(conversation(), history))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert held(database) == history[:STEP]
+    await archive.take_over(conversation(), history)
+    assert held(database) == history
+
+
+async def test_two_calls_for_one_session_do_not_mix(archive, database):
+    longer = said(*(f"m{i}" for i in range(STEP * 2)))
+    await asyncio.gather(
+        archive.take_over(conversation(), longer[:STEP]),
+        archive.take_over(conversation(), longer),
+        archive.take_over(conversation("c2"), longer),
+    )
+    assert held(database) == longer == held(database, "c2")
+    assert len(rows(database)) == 4 * STEP
