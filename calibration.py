@@ -43,8 +43,11 @@ _TEXT_NOISE, _FLOOR_NOISE = 0.02, 3.0
 # Older observations slowly count less, so that a model may change.
 _FORGETTING = 0.995
 
-# A report further off than this contradicts a calibrated state.
+# A report further off than this contradicts a calibrated state, by that factor any.
 CONTRADICTION = 0.15
+IMPLAUSIBLE = 4
+# A model whose reports differ more by themselves is given so many times that.
+_USUAL_ERRORS, _ERROR_WEIGHT = 4, 0.1
 # Reports in a row that must agree with the state, or contradict it.
 CALIBRATED_AFTER, RELEARN_AFTER = 3, 3
 # A prompt of more tokens than any model takes is not one.
@@ -83,12 +86,14 @@ class Calibration:
         weights: Tokens a unit of each feature.
         covariance: How uncertain they are, in squares of the same.
         observations: Reports learned from since the last new start.
+        usual_error: By what share reports differ from the estimate, on average.
         contradictions: Reports in a row that were not learned from.
     """
 
     weights: list[float] = field(default_factory=lambda: [prior[0] for prior in _PRIOR])
     covariance: list[list[float]] = field(default_factory=_prior_covariance)
     observations: int = 0
+    usual_error: float = 0.0
     contradictions: int = 0
 
     @property
@@ -101,16 +106,24 @@ class Calibration:
         return math.sumprod(self.weights, counts)
 
     def contradicts(self, expected: float, counts: Counts, reported: int) -> bool:
-        """Whether a report is further off than a calibrated estimate can be.
+        """Whether a report is further off than an estimate can be.
 
         Args:
             expected: The estimate of the whole prompt, in tokens.
             counts: The part of the prompt that is not known from a former report.
             reported: What the model counted.
         """
+        if not expected / IMPLAUSIBLE < reported < expected * IMPLAUSIBLE:
+            return True
         off = abs(reported - expected)
         doubt = math.sqrt(max(0.0, math.sumprod(self._spread(counts), counts)))
-        return self.calibrated and off > CONTRADICTION * expected + 3 * (doubt + _FLOOR_NOISE)
+        share = max(CONTRADICTION, _USUAL_ERRORS * self.usual_error)
+        return self.calibrated and off > share * expected + 3 * (doubt + _FLOOR_NOISE)
+
+    def agree(self, expected: float, reported: int) -> None:
+        """Notes how far off an estimate was that is not contradicted."""
+        error = abs(reported - expected) / expected
+        self.usual_error += _ERROR_WEIGHT * (error - self.usual_error)
 
     def _spread(self, counts: Counts) -> list[float]:
         return [math.sumprod(row, counts) for row in self.covariance]
@@ -164,6 +177,7 @@ class Calibration:
             "weights": self.weights,
             "covariance": self.covariance,
             "observations": self.observations,
+            "usual_error": self.usual_error,
         }
 
     @classmethod
@@ -173,10 +187,11 @@ class Calibration:
             weights = [float(value) for value in stored["weights"]]
             covariance = [[float(value) for value in row] for row in stored["covariance"]]
             observations = int(stored["observations"])
+            usual_error = float(stored["usual_error"])
         except (TypeError, ValueError, KeyError, OverflowError):
             return cls()
-        numbers = [*weights, *(value for row in covariance for value in row)]
+        numbers = [usual_error, *weights, *(value for row in covariance for value in row)]
         shape = {len(weights), len(covariance), *map(len, covariance)}
         if shape != {len(FEATURES)} or not all(map(math.isfinite, numbers)):
             return cls()
-        return cls(weights, covariance, max(0, observations))
+        return cls(weights, covariance, max(0, observations), usual_error)

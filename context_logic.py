@@ -176,7 +176,7 @@ def _report(
     stored = set(map(id, [*window.history[: gap[0]], *window.history[gap[1] :]]))
     left_out = first > pinned
     return Report(
-        budget=limits.budget,
+        budget=limits.usable,
         sections=sections,
         total_turns=len(window),
         first_turn=first if left_out else 0,
@@ -203,7 +203,7 @@ def _head(
 
 
 def _room(limits: Limits, fixed: Cost, tool_tokens: int) -> Cost:
-    tokens = int((limits.budget - limits.reply_reserve) / (1 + limits.margin))
+    tokens = int((limits.usable - limits.reply_reserve) / (1 + limits.margin))
     tokens -= limits.framing + tool_tokens + fixed.tokens
     if limits.host_limit is None:
         return Cost(tokens, 1 << 60)

@@ -126,13 +126,14 @@ def limits_of(
 ) -> Limits:
     """The limits of a request, from a session's values or, without one, the defaults."""
     return Limits(
-        budget=estimate.budget(values.recent_context_token_budget),
+        budget=values.recent_context_token_budget,
         host_limit=host_limit,
         keep_ratio=values.window_keep_ratio,
         keep_media_turns=settings.keep_media_turns,
         keep_media_bytes=settings.keep_media_kilobytes << 10,
         keep_first_turns=values.keep_first_turns,
         tail_tokens=values.tail_tokens,
+        model_limit=estimate.model_limit,
         margin=estimate.margin,
         framing=estimate.framing,
     )

@@ -17,6 +17,7 @@ from astrbot.api.event import AstrMessageEvent, filter
 from astrbot.api.star import Context, Star, StarTools
 
 from .compression import Compressor
+from .errors import StorageUnavailable
 from .host import Host
 from .request_flow import RequestFlow
 from .request_log import RequestLog

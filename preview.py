@@ -224,7 +224,8 @@ def _reason(projection: Projection, basis: _Basis) -> str:
         return report.reason
     if report.first_turn >= report.total_turns:
         return "overrun"
-    return "model_limit" if limits.host_limit and limits.host_limit < limits.budget else "budget"
+    least = min(limits.usable, limits.host_limit or limits.usable)
+    return "model_limit" if least < limits.budget else "budget"
 
 
 def _kinds(projection: Projection) -> Sequence[tuple[Any, str]]:

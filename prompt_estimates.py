@@ -39,8 +39,6 @@ logger = logging.getLogger("astrbot")
 
 # Models held in memory; the database has more.
 REMEMBERED_MODELS = 64
-# A report below this share of the estimate is no cut context but a wrong number.
-_ABSURD_SHARE = 0.25
 # The scale of a conversation corrects single per cents, and more only at first.
 _LEAST_SCALE, _MOST_SCALE = 0.3, 3.0
 # A request shortly after the start waits this long, to be counted like later ones.
@@ -57,8 +55,8 @@ class Estimate:
         weights: Tokens a unit of each feature.
         scale: Correction by which the conversation's last reported prompt is exact.
         margin: Share by which the estimate may be too low.
-        model_limit: Tokens that the model or one of its fallbacks takes; None if
-            unknown.
+        model_limit: Tokens that the model and its fallbacks take; None if unknown
+            or not comparable yet.
     """
 
     models: tuple[ModelKey, ...]
@@ -77,9 +75,18 @@ class Estimate:
         """Tokens of a prompt beside its messages and tools."""
         return self.tokens(PROMPT)
 
-    def budget(self, wanted: int) -> int:
-        """The budget of a request: what is wanted and what the model takes."""
-        return wanted if self.model_limit is None else min(wanted, self.model_limit)
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a reported call held.
+
+    Attributes:
+        counts: Everything.
+        least: Estimated tokens of what the host never drops.
+    """
+
+    counts: Counts
+    least: int = 0
 
 
 @dataclass(slots=True)
@@ -117,7 +124,9 @@ class PromptEstimates:
         scale = _scale(calibration, anchor, keys[0]) if keys else None
         now = self.clock()
         limits = [state.limit_at(now) for state in states]
-        limits += [provider.max_context_tokens for provider in providers]
+        if calibration.calibrated:
+            # Until then the host's own estimate keeps a request within a stated window.
+            limits += [provider.max_context_tokens for provider in providers]
         return Estimate(
             keys,
             conversation_id,
@@ -127,14 +136,12 @@ class PromptEstimates:
             min(filter(None, limits), default=None),
         )
 
-    def report(
-        self, estimate: Estimate, counts: Counts, reported: Any, answered_by: str = ""
-    ) -> None:
+    def report(self, estimate: Estimate, sent: Sent, reported: Any, answered_by: str = "") -> None:
         """Learns from the usage that a provider reported for a whole prompt.
 
         Args:
             estimate: What the request was built with.
-            counts: What the reported call held.
+            sent: What the reported call held.
             reported: Prompt tokens, cached ones included, as they came.
             answered_by: Name of the model that answered, if it is known.
         """
@@ -142,34 +149,37 @@ class PromptEstimates:
         state = self._models.get(key)
         if state is None or not plausible(reported) or key.basis != self._basis:
             return
-        conversation_id = estimate.conversation_id
+        conversation_id, counts = estimate.conversation_id, sent.counts
         calibration = state.calibration
         anchor = self.anchors.get(conversation_id or "")
         scale = _scale(calibration, anchor, key)
         unknown = counts if scale is None else minus(counts, anchor.counts)
         expected = (scale or 1.0) * calibration.estimate(counts)
         if calibration.contradicts(expected, unknown, reported):
-            if not self._contradicted(state, expected, reported):
+            if not self._contradicted(state, sent, expected, reported):
                 self._save(key, state)
                 return
             scale, unknown = None, counts
+        else:
+            calibration.agree(expected, reported)
         calibration.observe(unknown, reported if scale is None else reported - anchor.reported)
         anchor = Anchor(key, counts, reported)
         if conversation_id:
             self.anchors[conversation_id] = anchor
         self._save(key, state, conversation_id, anchor)
 
-    def _contradicted(self, state: ModelState, expected: float, reported: int) -> bool:
+    def _contradicted(self, state: ModelState, sent: Sent, expected: float, reported: int) -> bool:
         """Takes in a report that is far off; True if the model is learned anew."""
-        first = state.calibration.contradictions == 0
-        too_low = expected * _ABSURD_SHARE < reported < expected * (1 - CONTRADICTION)
-        if first and too_low and reported >= LEAST_LIMIT:
-            # The host shortens a context that is too long and tries again.
+        calibration = state.calibration
+        first = calibration.contradictions == 0
+        shortened = sent.least < reported < expected * (1 - CONTRADICTION)
+        if first and shortened and calibration.calibrated and reported >= LEAST_LIMIT:
+            # The host drops the oldest messages of what was too long and tries again.
             state.limit = LearnedLimit(reported, int(self.clock()))
         elif not first and state.limit is not None:
             # Within its limit it is low again: the model counts differently now.
             state.limit = None
-        return state.calibration.contradict()
+        return calibration.contradict()
 
     def failed(self, estimate: Estimate, estimated: int, text: str) -> bool:
         """Learns from the error text of a request that got no answer.

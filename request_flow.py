@@ -35,7 +35,7 @@ from .context_logic import (
 from .conversation_state import ConversationState, limits_of
 from .errors import StorageUnavailable
 from .host import Host
-from .prompt_estimates import Estimate, PromptEstimates
+from .prompt_estimates import Estimate, PromptEstimates, Sent
 from .request_log import RequestLog
 from .request_record import Measurements, head_of, record_of
 from .settings import Settings
@@ -213,8 +213,10 @@ class RequestFlow:
         # The reply was not part of the call; without one it is unknown what was.
         if usage is not None and final and self.host.is_reply(final[-1]):
             counts = add(self.tokens.counts_of_all(final[:-1]), add(state.tools, PROMPT))
+            report = state.projection.report
+            sent = Sent(counts, report.estimated - report.sections["window"])
             answered_by = self.host.answering_model(response)
-            self.estimates.report(state.estimate, counts, usage.prompt_tokens, answered_by)
+            self.estimates.report(state.estimate, sent, usage.prompt_tokens, answered_by)
 
     def spent(self, event: Any, seconds: float) -> None:
         """A request waited that long for one of its hooks."""

@@ -32,6 +32,7 @@ from astrbot_plugin_context_manager.context_logic import Cost, Limits, build  # 
 from astrbot_plugin_context_manager.prompt_estimates import (  # noqa: E402
     Estimate,
     PromptEstimates,
+    Sent,
 )
 from astrbot_plugin_context_manager.tokens import TokenCounter  # noqa: E402
 
@@ -137,7 +138,7 @@ async def measure_truth(family: Family, truth: Truth, tokens: TokenCounter, give
                 )
             errors.host.append(sum(map(host, messages)) / true - 1)
             errors.quarter.append(sum(len(m.content) for m in messages) / 4 / true - 1)
-            estimates.report(estimate, add(counts, PROMPT), true)
+            estimates.report(estimate, Sent(add(counts, PROMPT)), true)
             messages.append(answer)
     return errors
 
@@ -195,7 +196,7 @@ async def measure_budget(
             true = truth.prompt(built.messages, talk.tools)
             _note(fill, built.report, true, limits)
             counts = add(tokens.counts_of_all(built.messages), tools)
-            estimates.report(estimate, add(counts, PROMPT), true)
+            estimates.report(estimate, Sent(add(counts, PROMPT)), true)
             messages.append(answer)
     return fill
 

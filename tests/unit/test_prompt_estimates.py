@@ -2,6 +2,7 @@
 
 import math
 import sqlite3
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,7 @@ from astrbot_plugin_context_manager.calibration_store import KEPT_MODELS, Calibr
 from astrbot_plugin_context_manager.chat_provider import ChatProvider
 from astrbot_plugin_context_manager.context_logic import Cost, Limits, build
 from astrbot_plugin_context_manager.database import Database
-from astrbot_plugin_context_manager.prompt_estimates import PromptEstimates
+from astrbot_plugin_context_manager.prompt_estimates import PromptEstimates, Sent
 from astrbot_plugin_context_manager.tokens import TokenCounter
 
 from .messages import Msg, user
@@ -44,6 +45,7 @@ class Chat:
     def __init__(self, made, provider, name="c", models=(MODEL,), seed=1, turns=60, chinese=None):
         self.made, self.provider, self.name, self.models = made, provider, name, models
         self.messages, self.turns = [system()], iter(talk(seed, turns, chinese))
+        self.least = 0
 
     async def ask(self, reported="true", answered_by=""):
         """Estimate and true size of the next request."""
@@ -54,7 +56,7 @@ class Chat:
         true = self.provider.count(self.messages)
         value = true if reported == "true" else reported
         value = value(true) if callable(value) else value
-        self.made.report(estimate, counts, value, answered_by)
+        self.made.report(estimate, Sent(counts, self.least), value, answered_by)
         self.messages.append(answer)
         return estimate, estimate.tokens(counts), true
 
@@ -129,7 +131,7 @@ async def test_no_request_of_a_long_talk_is_over_its_budget(keep_ratio):
         mark, cuts = built.mark, cuts + built.report.cut
         true = provider.count(built.messages)
         assert true <= budget - limits.reply_reserve
-        made.report(estimate, counts_of_prompt(made.tokens, built.messages), true)
+        made.report(estimate, Sent(counts_of_prompt(made.tokens, built.messages)), true)
         messages.append(answer)
     assert cuts > 3
 
@@ -213,7 +215,6 @@ async def test_a_context_that_was_cut_by_the_host_lowers_the_limit():
     _, _, true = await chat.ask(lambda true: true * 7 // 10)
     estimate = await made.estimate([MODEL], "c")
     assert estimate.model_limit == true * 7 // 10
-    assert estimate.budget(100_000) == estimate.model_limit and estimate.budget(500) == 500
     [(key, limit)] = made.learned_limits()
     assert (key.model, limit) == ("m", estimate.model_limit)
 
@@ -244,12 +245,30 @@ async def test_a_model_that_is_not_calibrated_learns_no_limit():
     assert made.learned_limits() == []
 
 
-async def test_a_report_next_to_nothing_is_no_limit():
+async def test_a_report_below_what_the_host_never_drops_is_no_limit():
     made = estimates()
     chat = Chat(made, Provider())
-    await chat.talk(10)
-    await chat.ask(lambda true: true // 10)
+    await chat.talk(20)
+    chat.least = chat.provider.count(chat.messages) * 8 // 10
+    await chat.ask(lambda true: true * 7 // 10)
     assert made.learned_limits() == []
+
+
+async def test_a_model_whose_reports_always_differ_learns_no_limit_from_one_more():
+    made, random = estimates(), Random(3)
+    chat = Chat(made, Provider())
+    for _ in range(30):
+        await chat.ask(lambda true: int(true * random.uniform(0.9, 1.1)))
+    await chat.ask(lambda true: int(true * 0.8))
+    assert made.learned_limits() == []
+
+
+@pytest.mark.parametrize("factor", [6, 0.1])
+async def test_a_first_report_that_no_vocabulary_explains_teaches_nothing(factor):
+    made = estimates()
+    chat = Chat(made, Provider())
+    await chat.ask(lambda true: int(true * factor))
+    assert (await made.estimate([MODEL], "c")).margin == UNKNOWN_MARGIN
 
 
 async def test_an_error_text_lowers_the_limit_even_without_any_report():
@@ -274,7 +293,9 @@ async def test_a_learned_limit_is_shown_until_it_is_forgotten():
 
 async def test_the_smallest_window_of_the_chain_counts():
     made = estimates()
-    chain = [ChatProvider("p", "m", 128_000), ChatProvider("q", "n", 8000), OTHER]
+    chain = [ChatProvider("p", "m", 128_000), ChatProvider("r", "n", 8000), OTHER]
+    assert (await made.estimate(chain, None)).model_limit is None
+    await Chat(made, Provider()).talk(4)
     assert (await made.estimate(chain, None)).model_limit == 8000
     made.failed(await made.estimate([OTHER], None), 4000, "context_length_exceeded")
     assert (await made.estimate(chain, None)).model_limit == 2800
@@ -314,7 +335,7 @@ async def test_without_a_model_there_is_still_an_estimate():
     made = estimates()
     estimate = await made.estimate([], None)
     assert estimate.tokens(made.tokens.counts_of(user("hello there"))) > 0
-    made.report(estimate, counts_of_prompt(made.tokens, [user()]), 100)
+    made.report(estimate, Sent(counts_of_prompt(made.tokens, [user()])), 100)
     assert not made.failed(estimate, 100, "context_length_exceeded")
 
 
@@ -410,7 +431,7 @@ async def test_a_report_after_its_model_was_forgotten_is_ignored():
     estimate = await made.estimate([MODEL], "c")
     for number in range(100):
         await made.estimate([ChatProvider("p", f"m{number}", 0)], None)
-    made.report(estimate, counts_of_prompt(made.tokens, [user()]), 50)
+    made.report(estimate, Sent(counts_of_prompt(made.tokens, [user()])), 50)
     assert len(made.anchors) == 0
 
 
@@ -427,7 +448,7 @@ async def test_a_report_on_counts_of_another_kind_is_ignored():
     made = estimates()
     estimate = await made.estimate([MODEL], "c")
     await made.tokens.load()
-    made.report(estimate, counts_of_prompt(made.tokens, [user()]), 50)
+    made.report(estimate, Sent(counts_of_prompt(made.tokens, [user()])), 50)
     assert len(made.anchors) == 0
 
 
