@@ -108,6 +108,33 @@ class RequestsQuery(SessionQuery):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
+class MemoriesQuery(SessionQuery):
+    """Query of ``GET memories``."""
+
+    q: Annotated[str, Field(max_length=200)] = ""
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    offset: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+
+
+MemoryId = Annotated[int, Field(strict=True, ge=1, le=2**53)]
+
+
+class MemoryBody(SessionQuery):
+    """Body of ``POST memories``; without an id it adds one."""
+
+    id: MemoryId | None = None
+    text: Annotated[str, Field(max_length=20_000)]
+    tags: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=50)] | None = None
+    reviewed: Annotated[bool, Field(strict=True)] | None = None
+
+
+class MemoryDeleteBody(SessionQuery):
+    """Body of ``POST memories/delete``: some by id, or all of a session."""
+
+    ids: Annotated[list[MemoryId], Field(max_length=10_000)] = []
+    all: Annotated[bool, Field(strict=True)] = False
+
+
 class ExportQuery(StrictModel):
     """Query of ``GET export``."""
 

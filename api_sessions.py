@@ -59,6 +59,12 @@ async def required_session(plugin: Any, session_id: str) -> Session:
     return session
 
 
+async def refresh_tools(plugin: Any) -> None:
+    """Options may have changed: the host offers the tools that are on somewhere."""
+    if plugin.shelf is not None:
+        await plugin.shelf.refresh()
+
+
 class SessionApi:
     """The handlers; ``plugin`` offers storage, compressor, host, tokens and closed."""
 
@@ -126,11 +132,14 @@ class SessionApi:
         session = await self._storage.update_session(
             body.session_id, changes, body.revision, int(time.time())
         )
+        await refresh_tools(self._plugin)
         return await self.row(session)
 
     async def apply(self, body: ApplyBody) -> dict[str, Any]:
         changes = _given(body.changes, "changes")
-        return {"updated": await self._storage.apply_to_all(changes, int(time.time()))}
+        updated = await self._storage.apply_to_all(changes, int(time.time()))
+        await refresh_tools(self._plugin)
+        return {"updated": updated}
 
     async def versions(self, query: VersionsQuery) -> dict[str, Any]:
         await self._required(query.session_id)

@@ -12,9 +12,10 @@ from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 
 from .api_models import ExportQuery, ImportQuery, Nothing
-from .api_sessions import required_session, storage_of
+from .api_sessions import refresh_tools, required_session, storage_of
 from .errors import InvalidChange
 from .importing import import_sessions
+from .memory_store import MemoryStore
 from .storage import Session
 from .transfer import JSON_TAIL, json_head, json_session, markdown_session, parse
 
@@ -72,16 +73,25 @@ class TransferApi:
 
     async def _session(self, session: Session, as_json: bool) -> str:
         conversation_id, history = await self._plugin.host.load_history(session.session_id)
+        memories = await MemoryStore(storage_of(self._plugin).database).all(session.session_id)
         if not as_json:
-            return await asyncio.to_thread(markdown_session, session, history)
+            return await asyncio.to_thread(markdown_session, session, history, memories)
         versions = await storage_of(self._plugin).all_versions(session.session_id)
-        return await asyncio.to_thread(json_session, session, versions, conversation_id, history)
+        return await asyncio.to_thread(
+            json_session, session, versions, conversation_id, history, memories
+        )
 
     async def import_file(self, query: ImportQuery) -> dict[str, Any]:
         entries = await asyncio.to_thread(parse, await _uploaded())
         changes = await import_sessions(
-            storage_of(self._plugin), entries, apply=not query.dry_run, now=int(time.time())
+            storage_of(self._plugin),
+            entries,
+            apply=not query.dry_run,
+            now=int(time.time()),
+            max_memories=self._plugin.settings.memory_max_entries,
         )
+        if not query.dry_run:
+            await refresh_tools(self._plugin)
         return {"changes": changes, "applied": not query.dry_run}
 
     async def preview_import(self, query: Nothing) -> dict[str, Any]:

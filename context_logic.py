@@ -203,8 +203,7 @@ def _head(
 
 
 def _room(limits: Limits, fixed: Cost, tool_tokens: int) -> Cost:
-    tokens = int((limits.usable - limits.reply_reserve) / (1 + limits.margin))
-    tokens -= limits.framing + tool_tokens + fixed.tokens
+    tokens = limits.room - limits.framing - tool_tokens - fixed.tokens
     if limits.host_limit is None:
         return Cost(tokens, 1 << 60)
     return Cost(tokens, limits.host_limit - fixed.host_tokens)

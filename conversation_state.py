@@ -10,6 +10,7 @@ Window, new topic and what the summary covers. Invariants:
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +21,14 @@ from .host import Host
 from .limits import Limits, TopicMark, WindowMark
 from .message_text import field, text_of
 from .prompt_estimates import Estimate
+from .request_log import RequestLog
 from .settings import Settings
 from .storage import Session, Storage
-from .topics import Topics
+from .topics import HOUR, StoredTopic, Topics
 from .watermark import covers
+from .window import topic_mark
+
+logger = logging.getLogger("astrbot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +46,20 @@ class ConversationState:
     Args:
         host: Where conversations are loaded from.
         storage: The database; None if there is none.
+        log: The records of requests; None if there is none.
         make_map: Makes a map with the bounds that the settings give.
     """
 
     def __init__(
-        self, host: Host, storage: Storage | None, make_map: Callable[[], BoundedMap]
+        self,
+        host: Host,
+        storage: Storage | None,
+        log: RequestLog | None,
+        make_map: Callable[[], BoundedMap],
     ) -> None:
         self._host = host
         self._storage = storage
+        self._log = log
         self._windows = make_map()
         self._checked = make_map()
         self.topics = Topics(storage.database, make_map(), make_map()) if storage else None
@@ -88,6 +99,37 @@ class ConversationState:
             # The storage logs a failure; the window is kept in memory.
             with contextlib.suppress(StorageUnavailable):
                 await self._storage.set_window(conversation_id, session_id, mark)
+
+    async def begin_idle_topic(
+        self,
+        session: Session | None,
+        conversation_id: str | None,
+        history: Sequence[Any],
+        now: int,
+    ) -> None:
+        """A group that was away long enough begins a new topic by itself."""
+        if session is None or session.kind != "group" or conversation_id is None:
+            return
+        if self.topics is None or not await self._was_idle(session, now):
+            return
+        mark = topic_mark(history)
+        if mark is None:
+            return
+        # Without the mark older turns are sent once more, nothing else.
+        with contextlib.suppress(StorageUnavailable):
+            topic = StoredTopic(mark, "idle", now)
+            await self.topics.set(conversation_id, session.session_id, topic)
+            logger.info("[context_manager] %s: new topic after a pause", session.session_id)
+
+    async def _was_idle(self, session: Session, now: int) -> bool:
+        if self.topics.idle_messages(session.session_id, session.topic_idle_messages):
+            return True
+        if not session.topic_idle_hours or self._log is None:
+            return False
+        with contextlib.suppress(StorageUnavailable):
+            newest = await self._log.newest(session.session_id, 1)
+            return bool(newest) and now - newest[0].time >= session.topic_idle_hours * HOUR
+        return False
 
     async def _covered(self, session: Session, conversation_id: str, history: Sequence[Any]) -> int:
         """Leading messages that the summary covers; only asked for where it matters."""

@@ -5,7 +5,8 @@
     ├── UnknownSession          no such session
     ├── StaleRevision           somebody else changed the session meanwhile
     ├── InvalidChange           a value that may not be stored
-    └── CompressionRefused      a summary that was not made, with the reason
+    ├── CompressionRefused      a summary that was not made, with the reason
+    └── MemoryRefused           a memory that was not stored, with the reason
 
 ``str(error)`` is fit to be shown to a user.
 """
@@ -54,6 +55,20 @@ class CompressionRefused(ContextManagerError):
 
     Attributes:
         reason_key: Key of the text that explains it to the user.
+        params: Values for the placeholders of that text.
+    """
+
+    def __init__(self, reason_key: str, **params: Any) -> None:
+        super().__init__(reason_key)
+        self.reason_key = reason_key
+        self.params = params
+
+
+class MemoryRefused(ContextManagerError):
+    """A memory was not stored.
+
+    Attributes:
+        reason_key: Key of the text that explains it, to users and models.
         params: Values for the placeholders of that text.
     """
 

@@ -40,6 +40,11 @@ except ImportError:
     session_lock_manager = None
     _missing.append("session lock")
 try:
+    from astrbot.core.agent.tool import FunctionTool
+except ImportError:
+    # Without it models get no tools of the plugin; everything else works.
+    FunctionTool = None
+try:
     from astrbot.core.agent.context.token_counter import EstimateTokenCounter
 except ImportError:
     # Without it the host's threshold is kept by the plugin's own estimate.
@@ -97,6 +102,14 @@ class Host:
             return Cost(tokens, self._host_estimate(message, tokens))
 
         return measure
+
+    def text_part(self, text: str) -> Any:
+        """A part of a message."""
+        return TextPart(text=text)
+
+    def temporary_part(self, text: str) -> Any:
+        """A part of a message that the host sends and does not save."""
+        return TextPart(text=text).mark_as_temp()
 
     def _host_estimate(self, message: Any, fallback: int) -> int:
         if self._host_counter is None:
@@ -306,6 +319,48 @@ class Host:
         if result is None or result.is_llm_result():
             return ""
         return result.get_plain_text()
+
+    def _embedding_provider(self) -> Any:
+        providers = self._context.get_all_embedding_providers()
+        return providers[0] if providers else None
+
+    def embedding_model(self) -> str | None:
+        """What makes embeddings now; None without an embedding provider."""
+        provider = self._embedding_provider()
+        if provider is None:
+            return None
+        config = provider.provider_config
+        return f"{config.get('id', '')}/{config.get('embedding_model', '')}"
+
+    async def embed(self, texts: list[str]) -> list[list[float]]:
+        """Embeddings of texts; raises whatever the provider raises."""
+        return await self._embedding_provider().get_embeddings(texts)
+
+    # Tools
+
+    def add_tool(
+        self, name: str, description: str, parameters: dict[str, Any], handler: Any
+    ) -> None:
+        """Registers a tool for all sessions."""
+        if FunctionTool is None:
+            return
+        tool = FunctionTool(
+            name=name, description=description, parameters=parameters, handler=handler
+        )
+        self._context.add_llm_tools(tool)
+        # The host finds the plugin's tools by this when it is switched off or limited.
+        tool.handler_module_path = f"{__package__}.main"
+
+    def remove_tool(self, name: str) -> None:
+        """Takes a tool back."""
+        self._context.get_llm_tool_manager().remove_func(name)
+
+    def offer_tool(self, request: Any, name: str) -> None:
+        """Adds a registered tool to the tools of one request."""
+        tool = self._context.get_llm_tool_manager().get_func(name)
+        offered = getattr(request, "func_tool", None)
+        if tool is not None and hasattr(offered, "tools"):
+            offered.add_tool(tool)
 
     # Sessions and people
 

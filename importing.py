@@ -11,6 +11,7 @@ from typing import Any
 
 import aiosqlite
 
+from .importing_memories import NewMemories, add_new_memories, new_memories
 from .options import OPTIONS
 from .session_rows import EDITABLE, SESSION_COLUMNS, Session, kind_of, session_of_row
 from .storage import Storage
@@ -28,6 +29,8 @@ class _Step:
     current: Session | None
     before: dict[str, Any]
     after: dict[str, Any]
+    memories_before: int
+    memories: NewMemories
 
     @property
     def differing(self) -> list[str]:
@@ -48,6 +51,9 @@ class _Step:
         shown = [(name, before.get(name), self.after[name]) for name in self.differing]
         if self.current is None and self.entry.versions:
             shown.append(("versions", None, len(self.entry.versions)))
+        if self.memories:
+            count = self.memories_before if self.current else None
+            shown.append(("memories", count, self.memories_before + len(self.memories)))
         name = self.current.display_name if self.current else self.entry.display_name
         return [
             {
@@ -62,7 +68,12 @@ class _Step:
 
 
 async def import_sessions(
-    storage: Storage, entries: Sequence[SessionEntry], *, apply: bool, now: int
+    storage: Storage,
+    entries: Sequence[SessionEntry],
+    *,
+    apply: bool,
+    now: int,
+    max_memories: int,
 ) -> list[dict[str, Any]]:
     """Compares a file with the database, and takes it over if asked to.
 
@@ -71,6 +82,7 @@ async def import_sessions(
         entries: The file's sessions, checked.
         apply: Whether to write.
         now: Unix seconds.
+        max_memories: Long-term memories a session may hold.
 
     Returns:
         The changes by session and field, in the file's order. ``before`` is None
@@ -78,24 +90,28 @@ async def import_sessions(
     """
     if not apply:
         async with storage.database.reading() as db:
-            steps = await _plan(db, storage, entries)
+            steps = await _plan(db, storage, entries, max_memories)
     else:
         async with storage.database.writing() as db:
-            steps = await _plan(db, storage, entries)
+            steps = await _plan(db, storage, entries, max_memories)
             await _carry_out(db, steps, now)
     return [change for step in steps for change in step.changes()]
 
 
 async def _plan(
-    db: aiosqlite.Connection, storage: Storage, entries: Sequence[SessionEntry]
+    db: aiosqlite.Connection,
+    storage: Storage,
+    entries: Sequence[SessionEntry],
+    max_memories: int,
 ) -> list[_Step]:
     defaults = dict.fromkeys(EDITABLE, "") | await storage.default_values(db)
     known = await _known(db, [entry.session_id for entry in entries])
     steps = []
-    for entry in entries:
+    for number, entry in enumerate(entries):
         current = known.get(entry.session_id)
         before = {n: getattr(current, n) for n in EDITABLE} if current else defaults
-        steps.append(_Step(entry, current, before, before | entry.values))
+        memories = await new_memories(db, number, entry, max_memories)
+        steps.append(_Step(entry, current, before, before | entry.values, *memories))
     return steps
 
 
@@ -132,6 +148,8 @@ async def _carry_out(db: aiosqlite.Connection, steps: Sequence[_Step], now: int)
         f" VALUES ({', '.join('?' * len(columns))})",
         [row for step in (*new, *changed) for row in _version_rows(step, now)],
     )
+    for step in steps:
+        await add_new_memories(db, step.entry.session_id, step.memories)
 
 
 def _identity(entry: SessionEntry) -> tuple[Any, ...]:

@@ -70,6 +70,11 @@ class Limits:
         return min(1024, self.usable // 10)
 
     @property
+    def room(self) -> int:
+        """Estimated tokens that may be sent."""
+        return int((self.usable - self.reply_reserve) / (1 + self.margin))
+
+    @property
     def usable(self) -> int:
         """Tokens of budget and model for everything."""
         return self.budget if self.model_limit is None else min(self.budget, self.model_limit)
@@ -83,7 +88,8 @@ class WindowMark:
         message_index: Position of the turn's user message in the history.
         content_hash: Hash of that message, to notice edits.
         settings_key: What it was chosen under, see ``Window.key``.
-        media_index: Position before which images and audio are placeholders.
+        media_index: Position before which images and audio are placeholders because
+            there were too many bytes of them.
     """
 
     message_index: int

@@ -16,9 +16,13 @@ from astrbot.api import logger
 from astrbot.api.event import AstrMessageEvent, filter
 from astrbot.api.star import Context, Star, StarTools
 
+from .command_memory import MemoryCommand
 from .compression import Compressor
 from .errors import StorageUnavailable
 from .host import Host
+from .memories import LongTermMemory
+from .memory_request import Recaller
+from .memory_tools import MemoryTools
 from .request_flow import RequestFlow
 from .request_log import RequestLog
 from .settings import Settings
@@ -26,6 +30,7 @@ from .status import change_topic, status_of
 from .storage import Storage
 from .texts import Texts
 from .tokens import TokenCounter
+from .tool_shelf import ToolShelf
 from .web import PLUGIN_NAME, register_routes
 
 VERSION = "0.1.0"
@@ -49,6 +54,9 @@ class ContextManagerPlugin(Star):
         self.storage: Storage | None = None
         self.compressor: Compressor | None = None
         self.flow: RequestFlow | None = None
+        self.memory: LongTermMemory | None = None
+        self.memory_command: MemoryCommand | None = None
+        self.shelf: ToolShelf | None = None
         self.closed = False
         self.version = VERSION
         self._ready = asyncio.Event()
@@ -64,9 +72,18 @@ class ContextManagerPlugin(Star):
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
         await self.flow.estimates.load_limits()
         self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
+        await self._start_memory(self.storage, self.flow)
         self._ready.set()
         for warning in self.host.settings_warnings():
             logger.warning("[context_manager] %s", warning["message"])
+
+    async def _start_memory(self, storage: Storage, flow: RequestFlow) -> None:
+        self.memory = LongTermMemory(storage, self.host, self.settings)
+        self.memory_command = MemoryCommand(self.memory, storage, self.host, self.texts)
+        flow.recaller = Recaller(self.memory, self.host, self.settings)
+        tools = MemoryTools(self.memory, self.texts).tools()
+        flow.shelf = self.shelf = ToolShelf(self.host, storage, self.texts, tools)
+        await self.shelf.refresh()
 
     async def terminate(self) -> None:
         """Stops everything; requests that run stay cut and are repaired after their save."""
@@ -75,10 +92,14 @@ class ContextManagerPlugin(Star):
             self.flow.closed = True
         if self._loading is not None:
             await asyncio.gather(self._loading, return_exceptions=True)
+        if self.shelf is not None:
+            self.shelf.close()
         if self.compressor is not None:
             await self.compressor.close()
         if self.flow is not None:
             await self.flow.estimates.settle()
+        if self.memory is not None:
+            await self.memory.close()
         if self.flow is not None and self.flow.log is not None:
             await self.flow.log.settle()
         if self.storage is not None:
@@ -186,6 +207,19 @@ class ContextManagerPlugin(Star):
             with contextlib.suppress(StorageUnavailable):
                 return await make()
         return self.texts.get("storage_unavailable")
+
+    @filter.command("记忆", alias={"context_memory"})
+    async def remember(self, event: AstrMessageEvent):
+        """列出、添加、删除本会话的长期记忆"""
+        words = event.message_str.split(maxsplit=1)
+        rest = words[1] if len(words) > 1 else ""
+        if MemoryCommand.changes(rest) and not await self._may_use(event):
+            yield event.plain_result(self.texts.get("not_allowed"))
+            return
+        if not await self._active() or self.memory_command is None:
+            yield event.plain_result(self.texts.get("storage_unavailable"))
+            return
+        yield event.plain_result(await self.memory_command.answer(event, rest))
 
     async def _may_use(self, event: AstrMessageEvent) -> bool:
         return self.settings.commands_open_to_everyone or await self.host.is_operator(event)

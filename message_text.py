@@ -130,6 +130,11 @@ def text_of(content: Any, *, media: bool = False) -> str:
     return clean_text("\n".join(texts))
 
 
+def spoken_text(message: Any) -> str:
+    """What a user said in a message, without the host's reminders."""
+    return _REMINDER.sub("", text_of(field(message, "content"))).strip()
+
+
 def has_content(message: Any) -> bool:
     """Whether a message says anything: text that is not blank, or media."""
     content = field(message, "content")

@@ -158,7 +158,30 @@ MIGRATIONS = [
         until INTEGER NOT NULL
     );
     """,
-    # 7: where media begin in a window, marks of new topics, what a request left out
+    # 7: long-term memories. Ids are never used twice: a person may still have one on screen.
+    """
+    CREATE TABLE memories (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        text TEXT NOT NULL,
+        text_key TEXT NOT NULL,
+        tags TEXT NOT NULL DEFAULT '[]',
+        about TEXT NOT NULL DEFAULT '',
+        source TEXT NOT NULL,
+        flagged INTEGER NOT NULL DEFAULT 0,
+        reviewed INTEGER NOT NULL DEFAULT 0,
+        created_at INTEGER NOT NULL,
+        recalled_at INTEGER
+    );
+    CREATE UNIQUE INDEX memories_once ON memories (session_id, text_key);
+    CREATE TABLE memory_vectors (
+        memory_id INTEGER PRIMARY KEY REFERENCES memories (id),
+        model TEXT NOT NULL,
+        dimension INTEGER NOT NULL,
+        vector BLOB NOT NULL
+    );
+    """,
+    # 8: where media begin in a window, marks of new topics, what a request left out
     # and shortened, and sums by day, which outlive the single records.
     """
     ALTER TABLE windows ADD COLUMN media_index INTEGER NOT NULL DEFAULT 0;
@@ -188,7 +211,7 @@ MIGRATIONS = [
         PRIMARY KEY (session_id, day)
     );
     """,
-    # 8: how each model counts tokens, limits that were learned from failures, and the
+    # 9: how each model counts tokens, limits that were learned from failures, and the
     # last prompt of each conversation whose size was reported.
     """
     CREATE TABLE model_calibrations (

@@ -128,9 +128,10 @@ def repaired_history(
     """
     if not sent or stored[: len(sent)] != sent:
         return None
-    if stored[: len(loaded)] == loaded:
+    # A list that was sent uncut begins with the history too, and was saved all the same.
+    if stored[: len(loaded)] == loaded and sent[: len(loaded)] != loaded:
         return None
-    return [*whole, *stored[len(sent) :]]
+    return [*whole, *stored[len(sent) :]] if whole != sent else None
 
 
 def repaired_behind_turn(

@@ -12,15 +12,14 @@ projection in place, ``finish`` takes it away again. Invariants:
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .bounded import BoundedMap
-from .calibration import NOTHING, PROMPT, Counts, add
+from .calibration import Counts, add
 from .calibration_store import CalibrationStore
 from .context_logic import (
     Projection,
@@ -29,19 +28,21 @@ from .context_logic import (
     history_of,
     repaired_behind_turn,
     repaired_history,
-    topic_mark,
     with_sections,
 )
 from .conversation_state import ConversationState, limits_of
 from .errors import StorageUnavailable
 from .host import Host
-from .prompt_estimates import Estimate, PromptEstimates, Sent
+from .memory_request import Recaller
+from .prompt_estimates import PromptEstimates
 from .request_log import RequestLog
 from .request_record import Measurements, head_of, record_of
+from .run_usage import RunUsage, learn_from_answer, learn_from_failure
 from .settings import Settings
 from .storage import Session, Storage
+from .temporary_part import TemporaryPart
 from .tokens import TokenCounter
-from .topics import HOUR, StoredTopic
+from .tool_shelf import ToolShelf
 
 logger = logging.getLogger("astrbot")
 
@@ -61,9 +62,8 @@ class RequestState:
         projection: Set once the request is built.
         run_context: The host's run, whose list is what it saves.
         restored: Whether the whole history is back in that list.
-        answered: Whether the run's outcome is known; nothing more is learned then.
-        estimate: How its tokens are estimated, set with the projection.
-        tools: What the tool schemas are counted by.
+        usage: How its tokens are estimated, set with the projection.
+        recalled: The memories on the current message, if there are any.
     """
 
     owner: Any
@@ -75,10 +75,9 @@ class RequestState:
     restored: bool = False
     failed: bool = False
     sections_sent: bool = False
-    answered: bool = False
-    estimate: Estimate | None = None
-    tools: Counts = NOTHING
+    usage: RunUsage | None = None
     measured: Measurements = field(default_factory=lambda: Measurements(0))
+    recalled: TemporaryPart | None = None
 
     @property
     def held(self) -> list[str]:
@@ -87,7 +86,16 @@ class RequestState:
 
     @property
     def open_cut(self) -> bool:
-        return self.projection is not None and not self.restored and self.projection.changed_history
+        """Whether the host would save anything else than without the plugin now."""
+        if self.projection is None or self.restored:
+            return False
+        carries = self.recalled is not None and self.recalled.changes_saved_form
+        return carries or self.projection.changed_history
+
+    def whole(self) -> list[Any]:
+        """The list the host should save."""
+        restored = self.projection.restore(self.run_context.messages)
+        return self.recalled.plain(restored) if self.recalled else restored
 
 
 @dataclass(slots=True)
@@ -100,6 +108,8 @@ class RequestFlow:
     storage: Storage | None
     clock: Any
     log: RequestLog | None = None
+    recaller: Recaller | None = None
+    shelf: ToolShelf | None = None
     counters: Counter[str] = field(default_factory=Counter)
     closed: bool = False
     heads: BoundedMap = field(init=False)
@@ -113,7 +123,7 @@ class RequestFlow:
 
     def __post_init__(self) -> None:
         self.heads, self.reports, self._sessions = (self._map() for _ in range(3))
-        self.conversations = ConversationState(self.host, self.storage, self._map)
+        self.conversations = ConversationState(self.host, self.storage, self.log, self._map)
         store = CalibrationStore(self.storage.database) if self.storage else None
         self.estimates = PromptEstimates(self.tokens, store, self.clock, self._map())
 
@@ -131,6 +141,8 @@ class RequestFlow:
         conversation_id = getattr(conversation, "cid", None) or None
         state = self._begin(event, conversation_id, request)
         await self.see_session(event)
+        if self.shelf is not None:
+            self.shelf.fit(request, self._sessions.get(state.session_id))
         if self.host.missing_features or self._no_list_reported:
             await self._inject_sections(state)
 
@@ -158,7 +170,9 @@ class RequestFlow:
         self._mend_loaded(state, messages)
         projection = await self._project(event, state, messages)
         state.projection, state.run_context = projection, run_context
-        if state.conversation_id and projection.changed_history:
+        if state.recalled is not None:
+            state.recalled.attach()
+        if state.conversation_id and state.open_cut:
             self._open_cuts.setdefault(state.conversation_id, []).append(state)
         messages[:] = projection.messages
         self._distrust_token_usage(state)
@@ -177,12 +191,16 @@ class RequestFlow:
         if state is None or state.projection is None or run_context is not state.run_context:
             return
         final = list(run_context.messages)
+        if state.recalled is not None:
+            state.recalled.detach()
         run_context.messages[:] = state.projection.restore(final)
         state.restored = True
         state.measured.usage = self.host.reported_usage(response)
         if state.conversation_id is None:
             self._record(state)
-        self._learn(state, final, response)
+        learn_from_answer(
+            self.estimates, self.host, state.usage, state.projection.report, final, response
+        )
 
     def _record(self, state: RequestState) -> None:
         """Notes what a finished request held and cost, in the background."""
@@ -190,33 +208,15 @@ class RequestFlow:
         if self.log is None or run_context is None:
             return
         projection, final = state.projection, list(run_context.messages)
-        self.log.write_later(
-            lambda: record_of(state.session_id, projection, measured, final, self._size(state))
-        )
-
-    def _size(self, state: RequestState) -> Callable[[Any], int]:
-        return lambda message: state.estimate.tokens(self.tokens.counts_of(message))
+        size = state.usage.size(self.tokens)
+        self.log.write_later(lambda: record_of(state.session_id, projection, measured, final, size))
 
     def see_result(self, event: Any) -> None:
         """Before something is sent to the chat: it may be a provider's error."""
         state = self._state(event)
-        if state is not None and state.projection is not None and not state.answered:
-            state.answered = self._failed(state, self.host.failure_text(event))
-
-    def _failed(self, state: RequestState, text: str) -> bool:
-        return self.estimates.failed(state.estimate, state.projection.report.estimated, text)
-
-    def _learn(self, state: RequestState, final: list[Any], response: Any) -> None:
-        """Learns from the last call of a run: what it held, and what was reported."""
-        text, usage = self.host.error_text(response), state.measured.usage
-        state.answered = self._failed(state, text) if text else True
-        # The reply was not part of the call; without one it is unknown what was.
-        if usage is not None and final and self.host.is_reply(final[-1]):
-            counts = add(self.tokens.counts_of_all(final[:-1]), add(state.tools, PROMPT))
-            report = state.projection.report
-            sent = Sent(counts, report.estimated - report.sections["window"])
-            answered_by = self.host.answering_model(response)
-            self.estimates.report(state.estimate, sent, usage.prompt_tokens, answered_by)
+        if state is not None and state.projection is not None and state.usage is not None:
+            text = self.host.failure_text(event)
+            learn_from_failure(self.estimates, state.usage, state.projection.report, text)
 
     def spent(self, event: Any, seconds: float) -> None:
         """A request waited that long for one of its hooks."""
@@ -282,70 +282,44 @@ class RequestFlow:
         state.measured.model = providers[0].model if providers else ""
         conversation_id = state.conversation_id if state.request else None
         history = history_of(messages)
-        await self._begin_idle_topic(state, session, conversation_id, history)
-        state.estimate = await self.estimates.estimate(providers, conversation_id)
-        state.tools = self._tools(state.request)
+        now = int(self.clock())
+        await self.conversations.begin_idle_topic(session, conversation_id, history, now)
+        estimate = await self.estimates.estimate(providers, conversation_id)
+        state.usage = RunUsage(estimate, self._tools(state.request))
         remembered = await self.conversations.of(session, conversation_id, history)
-        return build(
+        host_limit = self.host.host_limit(providers)
+        limits = limits_of(session or self.settings, self.settings, host_limit, estimate)
+        measure = self.host.measured_by(estimate)
+        projection = build(
             messages,
             fixed_memory=session.fixed_memory if session else "",
             summary=session.summary if session else "",
-            limits=limits_of(
-                session or self.settings,
-                self.settings,
-                self.host.host_limit(providers),
-                state.estimate,
-            ),
+            limits=limits,
             mark=remembered.mark,
             topic=remembered.topic,
             covered=remembered.covered,
-            tool_tokens=state.estimate.tokens(state.tools),
-            measure=self.host.measured_by(state.estimate),
+            tool_tokens=estimate.tokens(state.usage.beside),
+            measure=measure,
             make_message=self.host.make_message,
         )
+        if self.recaller is not None:
+            recall = self.recaller.recall(event, session, projection, limits, measure)
+            state.recalled = await recall
+        if state.recalled is not None:
+            recalled = self.tokens.counts_of_text(state.recalled.part.text)
+            state.usage.beside = add(state.usage.beside, recalled)
+        return projection
 
     def _tools(self, request: Any) -> Counts:
         tools = getattr(request, "func_tool", None)
         return self.tokens.counts_of_tools(tools.openai_schema() if tools else [])
 
-    async def _begin_idle_topic(
-        self,
-        state: RequestState,
-        session: Session | None,
-        conversation_id: str | None,
-        history: list[Any],
-    ) -> None:
-        """A group that was away long enough begins a new topic by itself."""
-        topics = self.conversations.topics
-        if session is None or session.kind != "group" or conversation_id is None or topics is None:
-            return
-        now = int(self.clock())
-        due = topics.idle_messages(session.session_id, session.topic_idle_messages)
-        due = await self._idle_hours(session, now) or due
-        mark = topic_mark(history) if due else None
-        if mark is None:
-            return
-        # Without the mark older turns are sent once more, nothing else.
-        with contextlib.suppress(StorageUnavailable):
-            await topics.set(conversation_id, session.session_id, StoredTopic(mark, "idle", now))
-            logger.info("[context_manager] %s: new topic after a pause", state.session_id)
-
-    async def _idle_hours(self, session: Session, now: int) -> bool:
-        if not session.topic_idle_hours or self.log is None:
-            return False
-        with contextlib.suppress(StorageUnavailable):
-            newest = await self.log.newest(session.session_id, 1)
-            return bool(newest) and now - newest[0].time >= session.topic_idle_hours * HOUR
-        return False
-
     def see_group_message(self, event: Any) -> None:
         """Counts a message of a group in which topics may end by themselves."""
         session = self._sessions.get(event.unified_msg_origin)
-        topics = self.conversations.topics
-        if session is not None and topics is not None:
-            topics.count(
-                session.session_id, self.host.is_addressed(event), session.topic_idle_messages
-            )
+        if session is not None and self.conversations.topics is not None:
+            addressed, limit = self.host.is_addressed(event), session.topic_idle_messages
+            self.conversations.topics.count(session.session_id, addressed, limit)
 
     async def _inject_sections(self, state: RequestState) -> None:
         request = state.request
@@ -461,7 +435,7 @@ def _saved_forms(host: Host, cut: RequestState) -> tuple[list[Any], list[Any], l
     final = cut.run_context.messages
     return (
         host.saved_form(final),
-        host.saved_form(cut.projection.restore(final)),
+        host.saved_form(cut.whole()),
         host.saved_form(cut.projection.before),
     )
 
@@ -482,7 +456,7 @@ def _mended_messages(host: Host, cut: RequestState, messages: list[Any]) -> list
     sent, whole, loaded = _saved_forms(host, cut)
     if repaired_history(host.saved_form(messages), sent, whole, loaded) is None:
         return None
-    restored = _saved_messages(cut.projection.restore(cut.run_context.messages))
+    restored = _saved_messages(cut.whole())
     end = start + len(_saved_messages(cut.run_context.messages))
     # The host added the turn's checkpoint when it saved, behind the last message.
     restored[-1]._checkpoint_after = messages[end - 1]._checkpoint_after

@@ -21,6 +21,9 @@ class Settings(SharedValues):
         keep_media_kilobytes: Images and audio that one request sends at most.
         remembered_sessions: Sessions that are held in memory.
         remembered_minutes: Minutes without a request after which one is let go.
+        memory_max_entries: Long-term memories a session may hold.
+        memory_recall_top_k: Memories that one request is sent with at most; 0: none.
+        memory_recall_tokens: Tokens they may need together.
         commands_open_to_everyone: Whether every group member may use commands
             that spend tokens or change memory.
         language: Language of command answers.
@@ -30,6 +33,9 @@ class Settings(SharedValues):
     keep_media_kilobytes: Annotated[int, Field(strict=True, ge=0, le=102_400)] = 4096
     remembered_sessions: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 128
     remembered_minutes: Annotated[int, Field(strict=True, ge=1, le=10_080)] = 120
+    memory_max_entries: Annotated[int, Field(strict=True, ge=1, le=1000)] = 200
+    memory_recall_top_k: Annotated[int, Field(strict=True, ge=0, le=20)] = 3
+    memory_recall_tokens: Annotated[int, Field(strict=True, ge=50, le=8000)] = 500
     commands_open_to_everyone: bool = False
     language: Literal["zh-CN", "en-US"] = "zh-CN"
 

@@ -8,7 +8,7 @@ Invariants:
 * No version is ever changed or removed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +370,17 @@ class Storage:
                     mark.media_index,
                 ),
             )
+
+    async def options_in_use(self, options: Set[str]) -> set[str]:
+        """Those of some options that are on in a session, or for new ones."""
+        async with self.database.reading() as db:
+            used = {name for name, on in (await self.default_values(db)).items() if on is True}
+            for name in options - used:
+                rows = await db.execute_fetchall(
+                    f"SELECT 1 FROM sessions WHERE {name} <> 0 LIMIT 1"
+                )
+                used.update([name] if list(rows) else [])
+        return used & options
 
     async def default_values(self, db: aiosqlite.Connection) -> dict[str, Any]:
         """The values of a new session, inside a transaction."""

@@ -131,6 +131,10 @@ class TokenCounter:
         """What several messages are counted by together."""
         return tuple(map(sum, zip(NOTHING, *map(self.counts_of, messages), strict=True)))
 
+    def counts_of_text(self, text: str) -> Counts:
+        """What a text that is no message of its own is counted by."""
+        return (*self.classes(text), 0, 0, 0, 0)
+
     def counts_of_tools(self, schemas: Iterable[dict[str, Any]]) -> Counts:
         """What tool schemas in the OpenAI format are counted by."""
         tokens = sum(

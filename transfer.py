@@ -11,12 +11,16 @@ Invariants:
 
 import json
 import re
+import time
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationError
 
 from .api_models import SharedChanges, StrictModel
 from .errors import InvalidChange
+from .memory import MAX_CHARACTERS
+from .memory_store import Memory
 from .message_text import clean_text, transcript
 from .session_rows import EDITABLE, Session, Version
 
@@ -27,6 +31,7 @@ _clean = BeforeValidator(lambda value: clean_text(value) if isinstance(value, st
 Name = Annotated[str, _clean, Field(max_length=100_000)]
 Id = Annotated[str, _clean, Field(min_length=1, max_length=512)]
 LongText = Annotated[str, _clean, Field(max_length=200_000)]
+Tag = Annotated[str, _clean, Field(max_length=200)]
 Count = Annotated[int, Field(strict=True, ge=0, le=2**53)]
 
 
@@ -44,6 +49,19 @@ class VersionEntry(StrictModel):
     conflicting: StrictBool = False
 
 
+class MemoryEntry(StrictModel):
+    """One long-term memory."""
+
+    text: Annotated[str, _clean, Field(min_length=1, max_length=MAX_CHARACTERS)]
+    tags: Annotated[list[Tag], Field(default_factory=list, max_length=50)]
+    about: Annotated[str, _clean, Field(max_length=200)] = ""
+    source: Literal["model", "user", "command", "import"] = "import"
+    flagged: StrictBool = False
+    reviewed: StrictBool = False
+    created_at: Count = 0
+    recalled_at: Count | None = None
+
+
 class SessionEntry(SharedChanges):
     """One session; values that a file leaves out stay as they are."""
 
@@ -56,6 +74,7 @@ class SessionEntry(SharedChanges):
     last_seen_at: Count = 0
     updated_at: Count = 0
     versions: Annotated[list[VersionEntry], Field(default_factory=list, max_length=100_000)]
+    memories: Annotated[list[MemoryEntry], Field(default_factory=list, max_length=10_000)]
     conversation: Any = None
 
     @property
@@ -123,18 +142,22 @@ def json_session(
     versions: list[Version],
     conversation_id: str | None,
     history: list[dict[str, Any]],
+    memories: Sequence[Memory] = (),
 ) -> str:
     """One session as JSON, with its versions oldest first and its stored messages."""
     names = ("session_id", "display_name", "platform", *EDITABLE, "last_seen_at", "updated_at")
     entry: dict[str, Any] = {name: getattr(session, name) for name in names}
     columns = [name for name in Version.__slots__ if name not in ("id", "session_id")]
     entry["versions"] = [{name: getattr(v, name) for name in columns} for v in versions]
+    entry["memories"] = [{n: getattr(m, n) for n in MemoryEntry.model_fields} for m in memories]
     entry["conversation"] = {"conversation_id": conversation_id, "messages": history}
     # Escapes keep lone surrogates of a stored history writable.
     return json.dumps(entry)
 
 
-def markdown_session(session: Session, history: list[dict[str, Any]]) -> str:
+def markdown_session(
+    session: Session, history: list[dict[str, Any]], memories: Sequence[Memory] = ()
+) -> str:
     """One session as a document for people."""
     title = re.sub(r"\s+", " ", session.display_name).strip() or session.session_id
     parts = [f"# {title}", f"`{session.session_id}`"]
@@ -144,8 +167,19 @@ def markdown_session(session: Session, history: list[dict[str, Any]]) -> str:
     ):
         if text.strip():
             parts += [f"## {heading}", text.strip()]
+    if memories:
+        parts.append("## 长期记忆 / Long-term memories")
+        parts.append("\n".join(map(_bullet, memories)))
     if messages := transcript(history):
         parts.append("## 对话 / Conversation")
         for number, message in enumerate(messages, start=1):
             parts += [f"**[{number}] {message.role}**", message.text]
     return clean_text("\n\n".join(parts)) + "\n"
+
+
+def _bullet(memory: Memory) -> str:
+    details = [f"[{memory.about}]"] if memory.about else []
+    details.append(memory.text.replace("\n", "\n  "))
+    details += [f"#{tag}" for tag in memory.tags]
+    day = time.strftime("%Y-%m-%d", time.gmtime(memory.created_at))
+    return f"- {' '.join(details)} ({day}, {memory.source})"

@@ -14,12 +14,16 @@ from typing import Any
 from astrbot.api.web import error_response, json_response, request
 from pydantic import BaseModel, ValidationError
 
+from .api_memories import MemoryApi
 from .api_models import (
     ApplyBody,
     CompressBody,
     ExportQuery,
     ImportQuery,
     ListQuery,
+    MemoriesQuery,
+    MemoryBody,
+    MemoryDeleteBody,
     Nothing,
     PreviewQuery,
     RequestsQuery,
@@ -119,6 +123,7 @@ async def _handled(api: SessionApi, handler: Callable[[Any], Awaitable[Any]], gi
 def register_routes(context: Any, plugin: Any) -> None:
     """Registers every route of the page; the host never unregisters one."""
     api, requests, transfer = SessionApi(plugin), RequestApi(plugin), TransferApi(plugin)
+    memories = MemoryApi(plugin)
     routes: list[tuple[str, str, Callable[[Any], Awaitable[Any]], type]] = [
         ("sessions", "GET", api.sessions, ListQuery),
         ("session", "GET", api.session, SessionQuery),
@@ -133,6 +138,9 @@ def register_routes(context: Any, plugin: Any) -> None:
         ("session/requests", "GET", requests.requests, RequestsQuery),
         ("session/preview", "GET", requests.preview, PreviewQuery),
         ("session/topic", "POST", requests.topic, TopicBody),
+        ("memories", "GET", memories.memories, MemoriesQuery),
+        ("memories", "POST", memories.save, MemoryBody),
+        ("memories/delete", "POST", memories.delete, MemoryDeleteBody),
         ("export", "GET", transfer.export, ExportQuery),
         ("import", "POST", transfer.import_file, ImportQuery),
         ("import/preview", "POST", transfer.preview_import, Nothing),

@@ -7,8 +7,8 @@ Pure. Invariants:
 * While everything fits, its first turn stays where it is; a cut goes down to the
   low mark at once.
 * A message that was sent in a lighter form is never sent whole again: the place
-  before which media are placeholders only moves forward, and as far as possible
-  together with a cut, because every move changes bytes that a prompt cache holds.
+  before which media are placeholders only moves forward. They go at once: a picture
+  that waits for the next cut takes more from the window than the cache would keep.
 * No message is changed: what is sent of a turn is a lighter copy.
 """
 
@@ -34,8 +34,6 @@ from .message_text import (
     text_of,
 )
 
-# Media go with a cut of the window; without one, after so many turns more.
-MEDIA_STEP = 24
 # The longest text a squeezed turn may keep, in characters, tried in this order.
 _SQUEEZE_STEPS = (16000, 8000, 4000, 2000, 1000, 500, 240)
 
@@ -165,16 +163,11 @@ class Window:
             return 0
         return turn if turn_hash(self.of_turn(turn - 1)) == topic.content_hash else 0
 
-    # Media
-
     def _first_media(self, mark: WindowMark | None, running_media: int) -> int:
         """The first turn whose media are sent."""
-        wanted = max(0, len(self) - self.limits.keep_media_turns)
-        first = wanted
+        first = max(0, len(self) - self.limits.keep_media_turns)
         if mark is not None:
-            first = bisect_left(self._starts, mark.media_index)
-            if wanted - first >= MEDIA_STEP:
-                first = wanted
+            first = max(first, bisect_left(self._starts, mark.media_index))
         sizes = [sum(map(media_bytes, self.of_turn(t))) for t in range(first, len(self))]
         limit = self.limits.keep_media_bytes
         if sum(sizes) + running_media <= limit:
@@ -185,13 +178,6 @@ class Window:
             del sizes[0]
         return first
 
-    def _drop_late_media(self) -> None:
-        """Media older than ``keep_media_turns`` become placeholders."""
-        wanted = len(self) - self.limits.keep_media_turns
-        for turn in range(self._media_from, wanted):
-            self._light.pop(turn, None)
-        self._media_from = max(self._media_from, wanted)
-
     # The window
 
     def choose(self, room: Cost) -> Choice:
@@ -201,8 +187,6 @@ class Window:
         start = max(self.floor if fresh else self.remembered, pinned)
         first = reached = self._reach(room, start)
         if reached > start:
-            # One change of the prefix for both: media go first, then whole turns.
-            self._drop_late_media()
             first = self._reach(room.scaled(self.limits.keep_ratio), start)
             newest = len(self) - 1
             # A newest turn above the low mark is still better sent than dropped.
@@ -238,12 +222,12 @@ class Window:
     def _pinned(self, room: Cost) -> tuple[int, Cost]:
         """How many first turns are pinned, and the room behind them.
 
-        Together they may take half of the room, so that recent turns fit too.
+        Together they may take a third of the budget, so that recent turns fit too.
         """
         used, count = Cost(), 0
         while count < min(self.limits.keep_first_turns, len(self)):
             more = used + self._lightened(count)[1]
-            if not more.within(room.scaled(0.5)):
+            if not more.within(room) or more.tokens > self.limits.budget // 3:
                 break
             used, count = more, count + 1
         return count, room - used
@@ -273,10 +257,12 @@ class Window:
         """What to remember of a window that starts with a turn."""
         if first >= len(self):
             return None
-        media_index = self.start_of(self._media_from)
-        return WindowMark(
-            self._starts[first], turn_hash(self.of_turn(first)), self.key, media_index
-        )
+        content_hash = turn_hash(self.of_turn(first))
+        # What the number of turns tells is not worth a write with every request.
+        by_turns = max(0, len(self) - self.limits.keep_media_turns)
+        late = self._media_from > by_turns
+        media_index = self.start_of(self._media_from) if late else 0
+        return WindowMark(self._starts[first], content_hash, self.key, media_index)
 
 
 def _squeezed(message: Any, limit: int) -> Any:

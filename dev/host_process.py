@@ -54,6 +54,7 @@ class HostConfig:
     max_turns: int = -1
     max_context_tokens: int = 0
     with_plugin: bool = True
+    with_embeddings: bool = False
     plugin_config: dict = field(default_factory=dict)
     plugins: tuple[Path, ...] = ()
     settings: dict = field(default_factory=dict)
@@ -145,7 +146,7 @@ class HostProcess:
                 "rate_limit": {"time": 1, "count": 10_000, "strategy": "discard"}
             },
             "platform": [self._onebot_config()],
-            "provider": [self._provider_config()],
+            "provider": [self._provider_config(), *self._embedding_configs()],
             **_context_settings(config.strategy, config.max_turns),
         }
         return merged(base, config.settings)
@@ -173,6 +174,20 @@ class HostProcess:
             "modalities": ["text", "image", "audio", "tool_use"],
             "max_context_tokens": self.config.max_context_tokens,
         }
+
+    def _embedding_configs(self) -> list[dict]:
+        config = {
+            "id": "scripted_embedding",
+            "type": "openai_embedding",
+            "provider": "openai",
+            "provider_type": "embedding",
+            "enable": True,
+            "embedding_api_key": "x",
+            "embedding_api_base": self.model.base_url,
+            "embedding_model": "scripted",
+            "embedding_dimensions": self.model.embeddings.size,
+        }
+        return [config] if self.config.with_embeddings else []
 
     # -- life ---------------------------------------------------------------
 

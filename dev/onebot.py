@@ -82,10 +82,12 @@ class OneBotClient:
 
     # -- sending ------------------------------------------------------------
 
-    def send_private(self, user_id: int, text: str, nickname: str = "") -> int:
+    def send_private(
+        self, user_id: int, text: str, nickname: str = "", segments: list[dict] | None = None
+    ) -> int:
         """Sends a private message; returns its id."""
         sender = {"user_id": user_id, "nickname": nickname or f"user{user_id}"}
-        return self._post("private", user_id, text, sender, {"sub_type": "friend"})
+        return self._post("private", user_id, text, sender, {"sub_type": "friend"}, segments)
 
     def send_group(
         self,

@@ -130,6 +130,8 @@ def kind_of(body: dict) -> str:
 
 
 def _plan(text: str, key: str) -> Plan:
+    # What a plugin puts behind the user's words is not said by the user.
+    text = re.sub(r"<memories>.*?</memories>", "", text, flags=re.S)
     stable = re.sub(r"<system_reminder>.*?</system_reminder>|#gate:\S+", "", text, flags=re.S)
     digest = hashlib.sha256(stable.strip().encode("utf-8", "replace")).hexdigest()[:8]
     plan = Plan(key, text, f"Noted, answer {digest}.")

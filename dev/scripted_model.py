@@ -11,9 +11,7 @@ Invariants:
 """
 
 import asyncio
-import hashlib
 import json
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -23,9 +21,9 @@ from aiohttp import web
 
 from .message_rules import violations
 from .script import GATE_LIMIT_SECONDS, Gate, KeywordScript, Reply, kind_of
+from .scripted_embeddings import ScriptedEmbeddings
 
 Script = Callable[[dict], Reply | None]
-EMBEDDING_SIZE = 64
 
 
 @dataclass
@@ -61,6 +59,7 @@ class ScriptedModel:
         self.default_usage: dict | str | None = "auto"
         self.title = "<None>"
         self.plain_reply: Script = lambda body: Reply("A short summary.")
+        self.embeddings = ScriptedEmbeddings()
         self.port = 0
         self._keywords = KeywordScript()
         self._scripts: list[Script] = []
@@ -217,17 +216,8 @@ class ScriptedModel:
         return response
 
     async def _embeddings(self, http: web.Request) -> web.Response:
-        body = await http.json()
-        texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
-        size = int(body.get("dimensions") or EMBEDDING_SIZE)
-        data = [
-            {"object": "embedding", "index": i, "embedding": _vector(str(text), size)}
-            for i, text in enumerate(texts)
-        ]
-        usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
-        return web.json_response(
-            {"object": "list", "data": data, "model": "scripted", "usage": usage}
-        )
+        status, answer = await self.embeddings.answer(await http.json())
+        return web.json_response(answer, status=status)
 
     @staticmethod
     async def _models(_: web.Request) -> web.Response:
@@ -247,14 +237,6 @@ def estimated_usage(body: dict, reply: Reply) -> dict:
         "completion_tokens": output,
         "total_tokens": prompt + output,
     }
-
-
-def _vector(text: str, size: int) -> list[float]:
-    seed = hashlib.sha256(text.encode("utf-8", "replace")).digest()
-    source = random.Random(seed)
-    values = [source.gauss(0, 1) for _ in range(size)]
-    length = sum(value * value for value in values) ** 0.5
-    return [value / length for value in values]
 
 
 def _head(body: dict, kind: str) -> dict:

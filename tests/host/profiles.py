@@ -26,6 +26,7 @@ class Profile:
     tool: str = "lookup"
     host_cuts: bool = False
     with_plugin: bool = True
+    with_embeddings: bool = False
     extra: dict = field(default_factory=dict, hash=False)
     plugins: tuple[Path, ...] = ()
 
@@ -37,6 +38,7 @@ class Profile:
             max_turns=self.max_turns,
             max_context_tokens=self.max_context_tokens,
             with_plugin=self.with_plugin,
+            with_embeddings=self.with_embeddings,
             plugin_config={"recent_context_token_budget": self.budget},
             settings=self.extra,
             plugins=self.plugins,
@@ -45,6 +47,7 @@ class Profile:
 
 BARE = Profile("bare", with_plugin=False)
 NONE = Profile("none")
+EMBEDDINGS = Profile("embeddings", with_embeddings=True)
 MAX_TURNS = Profile("max_turns", max_turns=3, host_cuts=True)
 TRUNCATE = Profile(
     "truncate", max_context_tokens=3000, budget=100_000, tool="lookup_much", host_cuts=True

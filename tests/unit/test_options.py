@@ -94,7 +94,7 @@ async def test_options_travel_with_an_export(storage, tmp_path):
     session = await storage.update_session(GROUP, OTHER, None, 2)
     content = json_head(1) + json_session(session, [], None, []) + JSON_TAIL
     other = await Storage.open(tmp_path / "other.db", Settings())
-    await import_sessions(other, parse(content.encode()), apply=True, now=3)
+    await import_sessions(other, parse(content.encode()), apply=True, now=3, max_memories=200)
     imported = await other.get_session(GROUP)
     await other.close()
     assert values_of(imported) == OTHER

@@ -56,7 +56,7 @@ def document(*sessions, **more):
 
 
 async def put(storage, content, apply=True):
-    return await import_sessions(storage, parse(content), apply=apply, now=500)
+    return await import_sessions(storage, parse(content), apply=apply, now=500, max_memories=200)
 
 
 def field_of_refusal(content):

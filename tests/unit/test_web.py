@@ -99,6 +99,8 @@ async def page(tmp_path):
         texts=Texts("en-US"),
         settings=Settings(),
         setting_problems=[],
+        shelf=None,
+        memory=None,
         flow=None,
         version="0",
         closed=False,

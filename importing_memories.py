@@ -1,0 +1,58 @@
+"""The memories of an import: those that a session does not have yet.
+
+They pass the same rules as any other memory, but for near repeats: what a person
+exported together stays together. Nothing that is there is changed or removed.
+"""
+
+from collections.abc import Sequence
+
+import aiosqlite
+
+from .errors import InvalidChange, MemoryRefused
+from .memory import Entry, entry_of
+from .memory_store import add_imported, keys_of
+from .transfer import MemoryEntry, SessionEntry
+
+NewMemories = list[tuple[Entry, MemoryEntry]]
+
+
+async def new_memories(
+    db: aiosqlite.Connection, number: int, entry: SessionEntry, limit: int
+) -> tuple[int, NewMemories]:
+    """How many memories a session has, and those that the file adds.
+
+    Args:
+        db: The connection, inside a transaction.
+        number: Place of the session in the file.
+        entry: The session as the file has it.
+        limit: Memories a session may hold.
+
+    Raises:
+        InvalidChange: A memory is empty, or there would be too many.
+    """
+    if not entry.memories:
+        return 0, []
+    known = await keys_of(db, entry.session_id)
+    before, found = len(known), []
+    for position, memory in enumerate(entry.memories):
+        try:
+            well_formed = entry_of(memory.text, memory.tags, memory.about)
+        except MemoryRefused as refusal:
+            field = f"sessions.{number}.memories.{position}.text"
+            raise InvalidChange(field, refusal.reason_key) from refusal
+        if well_formed.key not in known:
+            known.add(well_formed.key)
+            found.append((well_formed, memory))
+    if found and len(known) > limit:
+        message = f"the session would hold {len(known)} memories, at most {limit} are allowed"
+        raise InvalidChange(f"sessions.{number}.memories", message)
+    return before, found
+
+
+async def add_new_memories(
+    db: aiosqlite.Connection, session_id: str, memories: Sequence[tuple[Entry, MemoryEntry]]
+) -> None:
+    """Adds what ``new_memories`` found."""
+    names = ("source", "reviewed", "created_at", "recalled_at")
+    rows = [(entry, {n: getattr(memory, n) for n in names}) for entry, memory in memories]
+    await add_imported(db, session_id, rows)

@@ -1,0 +1,246 @@
+"""What may become a long-term memory: the rules at the door.
+
+Pure: no I/O, no clock, nothing of the host. Invariants:
+
+* A stored text is clean: no lone surrogates, no control characters, at most
+  ``MAX_CHARACTERS``.
+* Two memories of a session never say the same; a text that differs in a number or in a
+  negation is another fact, however similar it looks.
+* A memory is data. What reads like an instruction to the model is kept, but flagged.
+* What was made from memories that the model has just been shown is no new memory.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from rapidfuzz import fuzz
+from rapidfuzz.distance import Indel
+
+from .errors import MemoryRefused
+from .message_text import clean_text
+from .search_terms import query_terms
+
+MAX_CHARACTERS = 2000
+MAX_TAGS = 8
+TAG_LENGTH = 32
+ABOUT_LENGTH = 64
+
+# Similarity of two texts from which on they say the same. A text that only adds
+# filler words to another may be further away.
+NEAR = 0.92
+NEAR_WITH_FILLER = 0.85
+# The same for the cosine of their embeddings.
+NEAR_COSINE = 0.92
+# A text of which another one makes up this share adds too little to it.
+MOSTLY = 0.6
+# What is shown to a model and comes back from it may be quoted and reworded a little.
+MOSTLY_SHOWN = 0.5
+NOVEL_TERMS = 0.2
+# Below this many characters a text is contained in others by accident.
+_SHORT = 4
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\u200b\u202a-\u202e\u2066-\u2069]")
+_NOISE = re.compile(r"[^\w\u2190-\u2bff\U0001f000-\U0001faff+#%&*@$€£¥=<>.,:/~-]+|[.,:/~-](?!\d)|_")
+_NUMBER = re.compile(r"(?:(?<!\w)-)?\d+(?:[.,:/-]\d+)*|[+#%$€£¥°]+")
+_NEGATION = re.compile(
+    r"不(?!仅|但|过|错|同|久|断|管|止)|没|無|无(?!论|聊)|(?<!除)非(?!常|洲)|未(?!来|婚)|勿|莫|禁"
+    r"|(?<![特区分差级性识类个])别(?!人|的|墅|名|处)"
+    r"|\b(?:not|no|never|without|cannot|nor|none|stop(?:ped|s)?)\b|n['’]t\b"
+)
+_WORD = re.compile(r"[a-z]+")
+
+_INSTRUCTION = re.compile(
+    r"""
+    ^\s*={3,}.*={3,}\s*$                                   # section markers
+    | <\s*/?\s*\|?\s*(?:system|assistant|user|im_start|im_end|inst|sys|tool|developer|s)\b[^>]*>
+    | <\|[^|>]{1,40}\|> | \[/?(?:INST|SYS|SYSTEM)\] | <<\s*/?SYS\s*>>
+    | ^\s*\#{0,4}\s*(?:system|assistant|developer|human|系统|助手)\s*[:：]
+    | \b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:previous|above|prior|earlier
+        |preceding|instructions?|rules?|prompts?|guidelines?|everything)\b
+    | \b(?:system|developer)\s+(?:prompt|message|instructions?)\b
+    | \b(?:you\s+are\s+now|from\s+now\s+on|pretend\s+(?:to\s+be|you)|act\s+as\s+(?:if|an?\b)
+        |you\s+must|you\s+(?:will|shall)\s+(?:now|always|never)|do\s+not\s+tell\s+the\s+user
+        |reveal\s+your|new\s+instructions?|jailbreak|dan\s+mode)\b
+    | (?:忽略|无视|無視|忘记|忘掉|不要理会|不要遵守|覆盖|绕过).{0,12}
+        (?:之前|以前|以上|上面|上述|前面|先前|此前|所有|全部|一切|指令|指示|规则|提示|设定|要求)
+    | 系统提示|提示词|开发者模式|越狱|新的?指令
+    | 从现在(?:起|开始)
+    | 你(?:现在|将|必须|只能|要)(?:是|扮演|假装|变成|永远|一直|听从|服从|回答|回复)
+    | 假装你|扮演(?:一个|成)|不要告诉(?:用户|任何人)|你的(?:新)?(?:身份|角色|任务)是
+    """,
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A memory that is well-formed, before it is compared with others.
+
+    Attributes:
+        text: What is remembered.
+        key: The text as repeats are found by; never empty.
+        tags: Words it can be found by, without repetitions.
+        about: Whom it is about; empty if that needs no telling.
+        flagged: Whether it reads like an instruction to a model.
+    """
+
+    text: str
+    key: str
+    tags: tuple[str, ...]
+    about: str
+    flagged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A text that is remembered already: a memory's id and its text."""
+
+    id: int
+    text: str
+
+
+def entry_of(text: Any, tags: Any = (), about: Any = "") -> Entry:
+    """A well-formed memory.
+
+    Args:
+        text: Whatever was given; anything but a text is refused.
+        tags: A list of texts, or one text with separators.
+        about: A name.
+
+    Raises:
+        MemoryRefused: ``memory_empty`` or ``memory_too_long``.
+    """
+    clean = normalised(text) if isinstance(text, str) else ""
+    if not any(unicodedata.category(character)[0] in "LNS" for character in clean):
+        raise MemoryRefused("memory_empty")
+    if len(clean) > MAX_CHARACTERS:
+        raise MemoryRefused("memory_too_long", length=len(clean), limit=MAX_CHARACTERS)
+    return Entry(clean, key_of(clean), tags_of(tags), _line(about, ABOUT_LENGTH), _flagged(clean))
+
+
+def normalised(text: str) -> str:
+    """A text without what nobody sees: surrogates, controls, spare blanks."""
+    text = unicodedata.normalize("NFC", clean_text(text)).replace("\r\n", "\n").replace("\r", "\n")
+    text = re.sub(r"[^\S\n]+", " ", _CONTROL.sub("", text))
+    return re.sub(r" ?\n ?", "\n", re.sub(r"\n\s*\n\s*", "\n\n", text)).strip()
+
+
+def tags_of(tags: Any) -> tuple[str, ...]:
+    """The usable tags among what was given, in their order."""
+    if isinstance(tags, str):
+        tags = re.split(r"[,，、;；\n]", tags)
+    if not isinstance(tags, list | tuple):
+        return ()
+    found: dict[str, str] = {}
+    for tag in tags:
+        line = _line(tag, TAG_LENGTH).lstrip("#＃ ")
+        if line:
+            found.setdefault(line.casefold(), line)
+    return tuple(found.values())[:MAX_TAGS]
+
+
+def _line(text: Any, length: int) -> str:
+    if not isinstance(text, str):
+        return ""
+    return re.sub(r"\s+", " ", normalised(text))[:length].strip()
+
+
+def _flagged(text: str) -> bool:
+    return _INSTRUCTION.search(unicodedata.normalize("NFKC", text)) is not None
+
+
+@lru_cache(maxsize=20_000)
+def key_of(text: str) -> str:
+    """A text without case, blanks and the punctuation that changes nothing."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    return _NOISE.sub("", plain) or plain
+
+
+@lru_cache(maxsize=20_000)
+def _facts(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The numbers and the negations of a text, sorted."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    numbers = sorted(_NUMBER.findall(plain))
+    return tuple(numbers), tuple(sorted(_NEGATION.findall(plain)))
+
+
+def same_facts(a: str, b: str) -> bool:
+    """Whether two texts have the same numbers and negations."""
+    return _facts(a) == _facts(b)
+
+
+def says_the_same(new: str, old: str) -> bool:
+    """Whether a text adds nothing worth keeping beside another one."""
+    a, b = key_of(new), key_of(old)
+    if a == b:
+        return True
+    if _contains(old, new):
+        return True
+    if not same_facts(new, old):
+        return False
+    if _contains(new, old) and len(b) >= MOSTLY * len(a):
+        return True
+    ratio = fuzz.ratio(a, b) / 100
+    only_adds = Indel.distance(a, b) == abs(len(a) - len(b))
+    if only_adds and ratio >= NEAR_WITH_FILLER:
+        return True
+    return ratio >= NEAR and not _other_word(new, old)
+
+
+def _contains(whole: str, part: str) -> bool:
+    a, b = key_of(whole), key_of(part)
+    return len(b) >= _SHORT and b in a and same_facts(part, _around(whole, part))
+
+
+def _around(whole: str, part: str) -> str:
+    # A negation just before the part belongs to it: "does not | like tea".
+    a, b = key_of(whole), key_of(part)
+    at = a.find(b)
+    return a[max(0, at - 4) : at + len(b)] if len(b) < len(a) else a
+
+
+def _other_word(new: str, old: str) -> bool:
+    """Whether a word stands for another one that is no mere variant of it."""
+    a, b = (set(_WORD.findall(text.casefold())) for text in (new, old))
+    return any(all(fuzz.ratio(word, other) < 80 for other in b - a) for word in a - b if b - a)
+
+
+def repeated(entry: Entry, known: Iterable[Known]) -> Known | None:
+    """The remembered text that says the same; the first by id if there are several."""
+    return next((one for one in known if says_the_same(entry.text, one.text)), None)
+
+
+def in_fixed_memory(text: str, fixed_memory: str) -> bool:
+    """Whether the fixed memory says it already, in one of its lines or across them."""
+    if not fixed_memory.strip():
+        return False
+    key = key_of(text)
+    if len(key) >= _SHORT and key in key_of(fixed_memory) and _contains(fixed_memory, text):
+        return True
+    return any(line.strip() and says_the_same(text, line) for line in fixed_memory.splitlines())
+
+
+def made_from(text: str, shown: Sequence[Known]) -> Known | None:
+    """The memory, among those just shown to the model, that a text repeats.
+
+    A text that quotes them, or says hardly anything but their words, came from them.
+    """
+    if not shown:
+        return None
+    key = key_of(text)
+    quoted = [one for one in shown if len(key_of(one.text)) >= _SHORT and key_of(one.text) in key]
+    if sum(len(key_of(one.text)) for one in quoted) >= MOSTLY_SHOWN * len(key):
+        return quoted[0]
+    terms = set(query_terms(text))
+    best = max(shown, key=lambda one: len(terms & set(query_terms(one.text))))
+    known = {term for one in shown for term in query_terms(one.text)}
+    numbers, negations = _facts(text)
+    shown_facts = [_facts(one.text) for one in shown]
+    new_fact = set(numbers) - {n for facts in shown_facts for n in facts[0]} or (
+        negations and all(negations != facts[1] for facts in shown_facts)
+    )
+    return best if not new_fact and len(terms - known) < NOVEL_TERMS * len(terms) else None
