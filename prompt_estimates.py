@@ -160,7 +160,7 @@ class PromptEstimates:
                 self._save(key, state)
                 return
             scale, unknown = None, counts
-        else:
+        elif calibration.calibrated:
             calibration.agree(expected, reported)
         calibration.observe(unknown, reported if scale is None else reported - anchor.reported)
         anchor = Anchor(key, counts, reported)
