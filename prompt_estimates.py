@@ -156,7 +156,7 @@ class PromptEstimates:
         unknown = counts if scale is None else minus(counts, anchor.counts)
         expected = (scale or 1.0) * calibration.estimate(counts)
         if calibration.contradicts(expected, unknown, reported):
-            if not self._contradicted(state, sent, expected, reported):
+            if not self._contradicted(key, state, sent, expected, reported):
                 self._save(key, state)
                 return
             scale, unknown = None, counts
@@ -168,14 +168,17 @@ class PromptEstimates:
             self.anchors[conversation_id] = anchor
         self._save(key, state, conversation_id, anchor)
 
-    def _contradicted(self, state: ModelState, sent: Sent, expected: float, reported: int) -> bool:
+    def _contradicted(
+        self, key: ModelKey, state: ModelState, sent: Sent, expected: float, reported: int
+    ) -> bool:
         """Takes in a report that is far off; True if the model is learned anew."""
         calibration = state.calibration
         first = calibration.contradictions == 0
-        shortened = sent.least < reported < expected * (1 - CONTRADICTION)
+        least = sent.least * (1 - CONTRADICTION)
+        shortened = least <= reported < expected * (1 - CONTRADICTION)
         if first and shortened and calibration.calibrated and reported >= LEAST_LIMIT:
             # The host drops the oldest messages of what was too long and tries again.
-            state.limit = LearnedLimit(reported, int(self.clock()))
+            self._limit(key, state, round(expected), reported)
         elif not first and state.limit is not None:
             # Within its limit it is low again: the model counts differently now.
             state.limit = None
@@ -191,7 +194,11 @@ class PromptEstimates:
         state = self._models.get(key)
         if state is None or not says_too_long(text):
             return False
-        limit = limit_after_failure(text, estimated)
+        self._limit(key, state, estimated, limit_after_failure(text, estimated))
+        self._save(key, state)
+        return True
+
+    def _limit(self, key: ModelKey, state: ModelState, estimated: int, limit: int) -> None:
         state.limit = LearnedLimit(limit, int(self.clock()))
         logger.warning(
             "[context_manager] %s: a context of about %d tokens was too long; requests are kept "
@@ -200,8 +207,6 @@ class PromptEstimates:
             estimated,
             limit,
         )
-        self._save(key, state)
-        return True
 
     def learned_limits(self) -> list[tuple[ModelKey, int]]:
         """Models whose limit is lowered now, with the limit in tokens."""

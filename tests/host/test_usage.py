@@ -19,7 +19,7 @@ SIZE = 900
 
 
 class Provider:
-    """Counts half a token a character, and refuses what is longer than its limit."""
+    """Counts a third of a token a character, and refuses what is longer than its limit."""
 
     def __init__(self, marker: str) -> None:
         self.marker = marker
@@ -32,7 +32,7 @@ class Provider:
             return None
         texts = [text_of(message) for message in body["messages"]]
         texts.append(json.dumps(body.get("tools") or [], ensure_ascii=False))
-        tokens = sum(map(len, texts)) // 2
+        tokens = sum(map(len, texts)) // 3
         if tokens > self.limit:
             self.refused += 1
             text = f"This model's maximum context length is {self.limit} tokens."

@@ -249,7 +249,7 @@ async def test_a_report_below_what_the_host_never_drops_is_no_limit():
     made = estimates()
     chat = Chat(made, Provider())
     await chat.talk(20)
-    chat.least = chat.provider.count(chat.messages) * 8 // 10
+    chat.least = chat.provider.count(chat.messages) * 9 // 10
     await chat.ask(lambda true: true * 7 // 10)
     assert made.learned_limits() == []
 
