@@ -146,3 +146,36 @@ class ImportQuery(StrictModel):
     """Query of ``POST import``; the file comes as a part of the form."""
 
     dry_run: bool = False
+
+
+Time = Annotated[int, Field(ge=0, le=2**53)]
+ConversationId = Annotated[str, Field(min_length=1, max_length=512)]
+
+
+class HistoryQuery(StrictModel):
+    """Query of ``GET history``; without a session it reads all of them."""
+
+    session_id: Annotated[str, Field(max_length=512)] = ""
+    conversation_id: Annotated[str, Field(max_length=512)] = ""
+    q: Annotated[str, Field(max_length=2000)] = ""
+    role: Literal["", "user", "assistant", "tool", "system"] = ""
+    since: Time | None = None
+    until: Time | None = None
+    around: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    offset: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+
+
+class HistoryExportQuery(StrictModel):
+    """Query of ``GET history/export``; without a session it exports all of them."""
+
+    session_id: Annotated[str, Field(max_length=512)] = ""
+    conversation_id: Annotated[str, Field(max_length=512)] = ""
+    format: Literal["json", "markdown"] = "json"
+
+
+class ResumeBody(SessionQuery):
+    """Body of ``POST conversations/resume``."""
+
+    conversation_id: ConversationId
+    make_current: Annotated[bool, Field(strict=True)] = False

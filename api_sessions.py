@@ -5,6 +5,7 @@ Thin: input arrives validated, errors leave as the plugin's own.
 
 import asyncio
 import time
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,11 +22,11 @@ from .api_models import (
 )
 from .calibration_store import ModelKey
 from .errors import CompressionRefused, InvalidChange, StorageUnavailable, UnknownSession
-from .message_text import shorten, transcript
+from .message_text import shorten
 from .options import OPTIONS
 from .storage import Session, Storage, Version, kind_of
-from .summary_text import default_template, render_prompt
-from .watermark import covers, without_checkpoints
+from .summary_text import default_template
+from .watermark import covered_messages, without_checkpoints
 
 ROW = (
     "session_id",
@@ -112,17 +113,12 @@ class SessionApi:
         """How much of the current conversation the summary covers."""
         version = await self._storage.latest_coverage(session_id)
         conversation_id, history = await self._plugin.host.load_history(session_id)
-        covered, out_of_date = 0, False
-        if version is not None:
-            holds = version.conversation_id == conversation_id and await asyncio.to_thread(
-                covers, history, version.covered, version.prefix_hash
-            )
-            covered, out_of_date = (version.covered, False) if holds else (0, True)
+        covered = await asyncio.to_thread(covered_messages, version, conversation_id, history)
         return {
             "conversation_id": conversation_id,
             "messages": covered,
             "total": len(without_checkpoints(history)),
-            "out_of_date": out_of_date,
+            "out_of_date": version is not None and not covered,
             "model": version.model if version else None,
             "created_at": version.created_at if version else None,
         }
@@ -175,8 +171,13 @@ class SessionApi:
         await self._storage.ensure_session(session_id, platform, int(time.time()))
 
     async def job(self, query: SessionQuery) -> dict[str, Any]:
-        await self._required(query.session_id)
-        return self._plugin.compressor.job(query.session_id).as_dict()
+        session = await self._required(query.session_id)
+        compressor = self._plugin.compressor
+        pause = await compressor.log.pause(session.session_id)
+        return compressor.job(session.session_id).as_dict() | {
+            "costs": asdict(await compressor.log.costs(session.session_id)),
+            "pause": asdict(pause) if pause else None,
+        }
 
     async def cancel(self, body: SessionQuery) -> dict[str, Any]:
         await self._required(body.session_id)
@@ -184,14 +185,13 @@ class SessionApi:
 
     async def prompt(self, query: SessionQuery) -> dict[str, Any]:
         session = await self._required(query.session_id)
-        _, history = await self._plugin.host.load_history(session.session_id)
         prompt, problem = "", ""
         try:
-            prompt = await asyncio.to_thread(_rendered, session, history)
+            prompt = await self._plugin.compressor.next_prompt(session)
         except CompressionRefused as refusal:
             problem = self._plugin.texts.get(refusal.reason_key, **refusal.params)
         return {
-            "prompt": prompt,
+            "prompt": shorten(prompt, PROMPT_HEAD, PROMPT_TAIL),
             "template": session.compress_prompt or default_template(),
             "default": not session.compress_prompt,
             "message": problem,
@@ -238,15 +238,3 @@ def _given(changes: BaseModel, field: str) -> dict[str, Any]:
     if not given:
         raise InvalidChange(field, "nothing to change")
     return given
-
-
-def _rendered(session: Session, history: list[dict[str, Any]]) -> str:
-    """The prompt a compression would send now; a very long one as head and tail."""
-    prompt = render_prompt(
-        session.compress_prompt,
-        messages=transcript(without_checkpoints(history)),
-        summary=session.summary,
-        focus="",
-        target_tokens=session.summary_target_tokens,
-    )
-    return shorten(prompt, PROMPT_HEAD, PROMPT_TAIL)

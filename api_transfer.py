@@ -38,22 +38,7 @@ class TransferApi:
             ids = [(await required_session(self._plugin, query.session_id)).session_id]
         else:
             ids = await storage_of(self._plugin).session_ids()
-        # A file of its own: an error half-way is an error, not half an export.
-        handle, path = tempfile.mkstemp(prefix="context-manager-", suffix=".export")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as output:
-                async for chunk in self._chunks(ids, query.format):
-                    await asyncio.to_thread(output.write, chunk)
-        except BaseException:
-            os.unlink(path)
-            raise
-        extension, content_type = _CONTENT_TYPES[query.format]
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        answer = file_response(
-            path, filename=f"context-manager-{stamp}.{extension}", content_type=content_type
-        )
-        answer.background = BackgroundTask(os.unlink, path)
-        return answer
+        return await download(self._chunks(ids, query.format), query.format, "context-manager")
 
     async def _chunks(self, ids: list[str], file_format: str) -> AsyncIterator[str]:
         as_json = file_format == "json"
@@ -97,6 +82,30 @@ class TransferApi:
     async def preview_import(self, query: Nothing) -> dict[str, Any]:
         """A dry run by its path: the page's bridge uploads without a query."""
         return await self.import_file(ImportQuery(dry_run=True))
+
+
+async def download(chunks: AsyncIterator[str], file_format: str, name: str) -> Any:
+    """Answers with a file made of pieces of text.
+
+    Args:
+        chunks: The pieces.
+        file_format: ``json`` or ``markdown``.
+        name: How the file's name begins.
+    """
+    # A file of its own: an error half-way is an error, not half an export.
+    handle, path = tempfile.mkstemp(prefix="context-manager-", suffix=".export")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as output:
+            async for chunk in chunks:
+                await asyncio.to_thread(output.write, chunk)
+    except BaseException:
+        os.unlink(path)
+        raise
+    extension, content_type = _CONTENT_TYPES[file_format]
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    answer = file_response(path, filename=f"{name}-{stamp}.{extension}", content_type=content_type)
+    answer.background = BackgroundTask(os.unlink, path)
+    return answer
 
 
 async def _uploaded() -> bytes:

@@ -5,6 +5,8 @@ Invariants:
 * Of a conversation, the rows that are ``in_host``, in the order of ``seq``, are the
   messages that its host held when the conversation was last taken over. A message
   that the host no longer holds keeps its row and its place.
+* A conversation that was emptied by a reset goes on as a conversation of its own,
+  ``ID#1``, that the host does not hold; what is said afterwards begins anew.
 * A conversation is taken over in bounded steps, each one transaction. A step that
   fails changes nothing, and the next call goes on from there.
 * Rows go and come only together with their entries in the search index.
@@ -20,14 +22,22 @@ from typing import Any
 import aiosqlite
 
 from . import search_index
-from .archive_rows import ArchivedMessage, Insertion, Turn, archived, content_hash, plan_changes
+from .archive_rows import (
+    ArchivedMessage,
+    Insertion,
+    Turn,
+    archived,
+    content_hash,
+    plan_changes,
+    readable_text,
+)
 from .database import Database
 from .message_text import clean_text
 from .watermark import without_checkpoints
 
 # Rows a step: a request that waits for the database waits for one step at most.
 STEP = 200
-_TITLE_LENGTH = 200
+_TITLE_LENGTH, _OPENING_LENGTH = 200, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +56,16 @@ class HostConversation:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivedConversation:
-    """What the archive knows of a conversation; times in unix seconds.
-
-    Attributes:
-        host_updated_at: The host's own time of its last change when it was taken over.
-        forgotten: Messages at its start that the user deleted from the archive.
-        messages: Rows, those that left the host included.
-    """
+class ConversationState:
+    """How the host held a conversation when it was last taken over."""
 
     conversation_id: str
-    session_id: str
-    title: str
-    first_at: int
-    last_at: int
     in_host: bool
     host_updated_at: float
-    forgotten: int
-    messages: int
 
 
 class Archive:
-    """Writes the archive; one writer per session at a time."""
+    """Writes the archive; one writer per session at a time. It is read elsewhere."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -98,7 +96,9 @@ class Archive:
             forgotten, old = await self._known(conversation.conversation_id, len(messages))
             before = [row[2] for row in old]
             plan = await asyncio.to_thread(plan_changes, before, hashes[forgotten:])
-            gone = [old[place][0] for place in plan.gone]
+            was_reset = bool(old) and len(plan.gone) == len(old)
+            gone = [] if was_reset else [old[place][0] for place in plan.gone]
+            title = conversation.title or _title_of(messages)
             steps = list(_steps(plan.insertions, [row[1] for row in old], forgotten))
             time = int(conversation.updated_at if old else conversation.created_at)
             for number, step in enumerate(steps or [None]):
@@ -109,7 +109,9 @@ class Archive:
                     )
                     time = rows[-1].time
                 async with self._database.writing() as db:
-                    await _note_conversation(db, conversation, forgotten)
+                    if number == 0 and was_reset:
+                        await _set_apart(db, conversation.conversation_id)
+                    await _note_conversation(db, conversation, title, forgotten)
                     await _mark_gone(db, gone if number == 0 else [])
                     if step is not None:
                         await _add(db, conversation, step.before, rows)
@@ -136,34 +138,23 @@ class Archive:
         return forgotten if forgotten <= messages else 0, list(rows)
 
     async def mark_deleted(self, session_id: str, conversation_ids: Sequence[str]) -> None:
-        """The host holds these conversations no more; their messages stay archived."""
-        async with self._alone[session_id]:
-            for key in conversation_ids:
-                async with self._database.writing() as db:
-                    values = (key, clean_text(session_id))
-                    await db.execute(
-                        "UPDATE archived_messages SET in_host = 0 WHERE conversation_id = ?"
-                        " AND session_id = ? AND in_host = 1",
-                        values,
-                    )
-                    await db.execute(
-                        "UPDATE archived_conversations SET in_host = 0, forgotten = 0"
-                        " WHERE conversation_id = ? AND session_id = ?",
-                        values,
-                    )
+        """The host holds these conversations no more; everything in them stays."""
+        async with self._alone[session_id], self._database.writing() as db:
+            await db.executemany(
+                "UPDATE archived_conversations SET in_host = 0, forgotten = 0"
+                " WHERE conversation_id = ? AND session_id = ?",
+                [(key, clean_text(session_id)) for key in conversation_ids],
+            )
 
-    async def conversations(self, session_id: str) -> list[ArchivedConversation]:
-        """The conversations of a session, newest first."""
+    async def states(self, session_id: str) -> list[ConversationState]:
+        """What was last taken over of each conversation of a session."""
         async with self._database.reading() as db:
             rows = await db.execute_fetchall(
-                "SELECT c.conversation_id, c.session_id, c.title, c.first_at, c.last_at,"
-                " c.in_host, c.host_updated_at, c.forgotten, (SELECT count(*) FROM"
-                " archived_messages m WHERE m.conversation_id = c.conversation_id)"
-                " FROM archived_conversations c WHERE c.session_id = ?"
-                " ORDER BY c.last_at DESC, c.rowid DESC",
+                "SELECT conversation_id, in_host, host_updated_at FROM archived_conversations"
+                " WHERE session_id = ?",
                 (session_id,),
             )
-        return [ArchivedConversation(*row[:5], bool(row[5]), *row[6:]) for row in rows]
+        return [ConversationState(key, bool(in_host), state) for key, in_host, state in rows]
 
     async def delete_session(self, session_id: str, held: Sequence[tuple[str, int]]) -> int:
         """Deletes a session's archive for good: rows, index and the pages they were on.
@@ -218,19 +209,54 @@ def _steps(
             before = None if before is None else before + end - start
 
 
+def _title_of(messages: Sequence[dict[str, Any]]) -> str:
+    """What tells a conversation without a title apart: how it began."""
+    for message in messages:
+        if message.get("role") == "user" and (text := readable_text(message).strip()):
+            return text.split("\n", 1)[0][:_OPENING_LENGTH]
+    return ""
+
+
 async def _note_conversation(
-    db: aiosqlite.Connection, conversation: HostConversation, forgotten: int
+    db: aiosqlite.Connection, conversation: HostConversation, title: str, forgotten: int
 ) -> None:
     await db.execute(
         "INSERT INTO archived_conversations (conversation_id, session_id, title, forgotten)"
         " VALUES (?, ?, ?, ?) ON CONFLICT (conversation_id) DO UPDATE SET in_host = 1,"
-        " title = coalesce(nullif(excluded.title, ''), title), forgotten = excluded.forgotten",
+        " title = CASE WHEN ? OR title = '' THEN excluded.title ELSE title END,"
+        " forgotten = excluded.forgotten",
         (
             conversation.conversation_id,
             clean_text(conversation.session_id),
-            clean_text(conversation.title)[:_TITLE_LENGTH],
+            clean_text(title)[:_TITLE_LENGTH],
             forgotten,
+            bool(conversation.title),
         ),
+    )
+
+
+async def _set_apart(db: aiosqlite.Connection, key: str) -> None:
+    """What a conversation held before its reset becomes a conversation of its own."""
+    rows = await db.execute_fetchall(
+        "SELECT count(*) FROM archived_conversations"
+        " WHERE conversation_id > ? || '#' AND conversation_id < ? || '$'",
+        (key, key),
+    )
+    apart = f"{key}#{next(iter(rows))[0] + 1}"
+    await db.execute(
+        "INSERT INTO archived_conversations"
+        " (conversation_id, session_id, title, first_at, last_at, in_host)"
+        " SELECT ?, session_id, title, first_at, last_at, 0 FROM archived_conversations"
+        " WHERE conversation_id = ?",
+        (apart, key),
+    )
+    await db.execute(
+        "UPDATE archived_messages SET conversation_id = ? WHERE conversation_id = ?", (apart, key)
+    )
+    await db.execute(
+        "UPDATE archived_conversations SET title = '', first_at = 0, last_at = 0"
+        " WHERE conversation_id = ?",
+        (key,),
     )
 
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from typing import Any
 
+from .fingerprint import without_nothing
 from .message_text import clean_text, media_kind, part_text, parts_of, tool_calls_of
 
 _HASH_LENGTH = 32
@@ -73,16 +74,8 @@ class Turn:
 
 def content_hash(message: dict[str, Any]) -> str:
     """Hash of a stored message: equal for equal content, with or without empty fields."""
-    canonical = json.dumps(_without_nothing(message), sort_keys=True)
+    canonical = json.dumps(without_nothing(message), sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:_HASH_LENGTH]
-
-
-def _without_nothing(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_nothing(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [_without_nothing(item) for item in value]
-    return value
 
 
 def archived(

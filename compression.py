@@ -1,4 +1,4 @@
-"""Summaries on request: one job a session, in the background.
+"""Summaries on request or unasked: one job a session, in the background.
 
 Invariants:
 
@@ -7,103 +7,44 @@ Invariants:
   job runs are not.
 * Fixed memory is never sent to the summarising model.
 * A human edit made while a job runs wins.
-* A job ends in exactly one final state, whatever happens to it, and belongs to
-  nobody: a caller that goes away does not end it.
+* A job ends in exactly one final state, whatever happens to it.
 """
 
 import asyncio
 import contextlib
 import logging
-import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from .compression_job import Job
+from .compression_log import CompressionLog
 from .errors import (
     CompressionRefused,
     ContextManagerError,
     StorageUnavailable,
     UnknownSession,
 )
-from .host import ChatProvider, Host, LLMAnswer
-from .message_text import TranscriptMessage, transcript
+from .host import ChatProvider, Host
 from .settings import Settings
 from .storage import Session, Storage
-from .summary_answer import clean_answer, excerpt
-from .summary_text import render_prompt, system_prompt
+from .summariser import BACKOFF, MODEL_SECONDS, Summariser, Task
+from .summary_answer import excerpt
+from .summary_plan import MIN_NEW_MESSAGES, Reading, reading
 from .texts import Texts
 from .tokens import TokenCounter
-from .watermark import prefix_hash, without_checkpoints
 
 logger = logging.getLogger("astrbot")
 
-# Share of a model's window that one compression may read; the rest is for the
-# answer and for what the estimate misses.
-READ_SHARE = 0.8
-# Providers have shorter limits of their own; this ends a call that hangs for good.
-MODEL_SECONDS = 900
+# Words after the command that ask for a rebuild.
+REBUILD_WORDS = ("重建", "rebuild")
+# How often a long job says in the chat how far it is.
+REPORTS = 4
+# Below this many tokens of messages a summary need not be shorter than they are.
+GAIN_LEAST = 300
 
-_SECRET = re.compile(r"(?i)\b(sk-|bearer\s+|(?:api_?)?key[=:]\s*)[\w.*~+/-]{6,}")
-
-
-@dataclass(eq=False)
-class Job:
-    """One compression.
-
-    Attributes:
-        state: ``idle``, ``running``, ``done``, ``failed``, ``cancelled`` or
-            ``conflict``.
-        rebuild: Whether the summary so far is left out of the prompt.
-        done: Steps whose result is stored.
-        total: Steps planned.
-        message: What a user should read about it.
-        covered: Messages the summary covers.
-        tokens_before: Estimated tokens of the covered messages.
-        tokens_after: Estimated tokens of the summary.
-        usage: Reported ``input`` and ``output`` tokens; None if not reported.
-    """
-
-    session_id: str
-    focus: str = ""
-    rebuild: bool = False
-    state: str = "idle"
-    done: int = 0
-    total: int = 0
-    message: str = ""
-    version_id: int | None = None
-    covered: int | None = None
-    tokens_before: int | None = None
-    tokens_after: int | None = None
-    usage: dict[str, int | None] | None = None
-    cancel_requested: bool = False
-    task: asyncio.Task[None] | None = field(default=None, repr=False)
-    past_checks: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-
-    async def prepared(self) -> None:
-        """Waits until the model is being asked, or the job has ended without it.
-
-        A job that has nothing to do is ``failed`` when this returns.
-        """
-        await self.past_checks.wait()
-
-    async def wait(self) -> None:
-        """Waits for the end; a cancelled waiter does not cancel the job."""
-        if self.task is not None:
-            await asyncio.wait([self.task])
-
-    def as_dict(self) -> dict[str, Any]:
-        """The job as the page reads it."""
-        return {
-            "state": self.state,
-            "progress": {"done": self.done, "total": self.total},
-            "message": self.message,
-            "version_id": self.version_id,
-            "covered": self.covered,
-            "tokens_before": self.tokens_before,
-            "tokens_after": self.tokens_after,
-            "usage": self.usage,
-        }
+History = tuple[str | None, list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +52,24 @@ class _Work:
     """What one job sends, and what it will cover."""
 
     session: Session
-    provider: ChatProvider
-    prompt: str
-    conversation_id: str
-    covered: list[dict[str, Any]]
+    reading: Reading
+    task: Task
     tokens: int
 
 
 class Compressor:
-    """Runs the compressions of all sessions, at most one a session."""
+    """Runs the compressions of all sessions, at most one a session.
+
+    Args:
+        storage: Sessions and versions.
+        host: Calls models.
+        tokens: Measures prompts and answers.
+        settings: Language, and the model for summaries if one is chosen.
+        load_history: A session's whole history; the host's stored one if left out.
+        clock: Unix seconds.
+        model_seconds: How long one call of a model may take.
+        backoff: Pauses before the further tries of a failed call, in seconds.
+    """
 
     def __init__(
         self,
@@ -127,15 +77,21 @@ class Compressor:
         host: Host,
         tokens: TokenCounter,
         settings: Settings,
+        *,
+        load_history: Callable[[str], Awaitable[History]] | None = None,
         clock: Callable[[], float] = time.time,
         model_seconds: float = MODEL_SECONDS,
+        backoff: Sequence[float] = BACKOFF,
     ) -> None:
         self._storage = storage
         self._host = host
         self._tokens = tokens
+        self._settings = settings
         self._texts = Texts(settings.language)
+        self._load_history = load_history or host.load_history
         self._clock = clock
-        self._model_seconds = model_seconds
+        self._summariser = Summariser(host, tokens, model_seconds, backoff)
+        self.log = CompressionLog(storage.database)
         self._jobs: dict[str, Job] = {}
         self._closing = False
 
@@ -143,12 +99,21 @@ class Compressor:
         """The running or last job of a session; an idle one if there was none."""
         return self._jobs.get(session_id) or Job(session_id)
 
-    def start(self, session_id: str, focus: str = "", rebuild: bool = False) -> Job:
-        """Starts a job, or returns the one that runs."""
+    def start(
+        self,
+        session_id: str,
+        focus: str = "",
+        rebuild: bool = False,
+        *,
+        provider: ChatProvider | None = None,
+        until: int | None = None,
+        automatic: bool = False,
+    ) -> Job:
+        """Starts a job, or returns the one that runs; see ``Job`` for the arguments."""
         current = self._jobs.get(session_id)
         if current is not None and current.state == "running":
             return current
-        job = Job(session_id, focus, rebuild, state="running", total=1)
+        job = Job(session_id, focus, rebuild, provider, until, automatic, "running", total=1)
         self._jobs[session_id] = job
         if self._closing:
             self._end(job, "cancelled", "compress_interrupted")
@@ -156,6 +121,56 @@ class Compressor:
         job.task = asyncio.create_task(self._run(job))
         job.task.add_done_callback(lambda task: self._ended(job, task))
         return job
+
+    async def report(
+        self, session_id: str, words: str = "", *, provider: ChatProvider | None = None
+    ) -> AsyncIterator[str]:
+        """Runs a job for a chat; yields what is to be said there.
+
+        Args:
+            session_id: The session.
+            words: What stood behind the command: a focus, or a rebuild and a focus.
+            provider: The model that the asking message chose, if it did.
+        """
+        first, *rest = words.split(maxsplit=1) or [""]
+        rebuild = first.lower() in REBUILD_WORDS
+        running = self.job(session_id).state == "running"
+        focus = "".join(rest) if rebuild else words
+        job = self.start(session_id, focus, rebuild, provider=provider)
+        await job.prepared()
+        if job.state == "running":
+            key = "compress_running" if running else "compress_started"
+            if job.total > 1 and not running:
+                key = "compress_started_steps"
+            yield self._texts.get(key, done=job.done, total=job.total)
+        said = job.done * REPORTS // max(1, job.total)
+        while job.state == "running":
+            await job.moved()
+            quarter = job.done * REPORTS // max(1, job.total)
+            if job.state == "running" and quarter > said:
+                said = quarter
+                yield self._texts.get("compress_progress", done=job.done, total=job.total)
+        await job.wait()
+        yield job.message
+
+    async def next_prompt(self, session: Session) -> str:
+        """The first prompt that a compression would send now.
+
+        Where it would send none, its prompt stands there without messages.
+
+        Raises:
+            CompressionRefused: The template is broken.
+        """
+        job = Job(session.session_id)
+        try:
+            read = await self._read(session, job)
+        except CompressionRefused:
+            read = Reading("", [], 0, "")
+        try:
+            provider = await self._provider(job)
+        except CompressionRefused:
+            provider = ChatProvider("", "", 0)
+        return await self._summariser.first_prompt(await self._task(session, job, provider, read))
 
     async def cancel(self, session_id: str) -> Job:
         """Cancels a running job; a summary that is being stored is still stored."""
@@ -178,7 +193,11 @@ class Compressor:
         try:
             await self._compress(job)
         except CompressionRefused as refusal:
+            await self._note_costs(job)
             self._fail(job, refusal.reason_key, **refusal.params)
+        except asyncio.CancelledError:
+            await self._note_costs(job)
+            raise
         except StorageUnavailable:
             self._fail(job, "storage_unavailable")
         except UnknownSession:
@@ -205,27 +224,22 @@ class Compressor:
     def _fail(self, job: Job, key: str, **params: Any) -> None:
         self._end(job, "failed", key, **params)
         logger.warning(
-            "[context_manager] %s: not compressed (%s) %s",
+            "[context_manager] %s: not compressed after %d calls (%s) %s",
             job.session_id,
+            job.calls,
             key,
             excerpt(", ".join(f"{name}={value}" for name, value in params.items()), 300),
         )
 
     def _end(self, job: Job, state: str, key: str, **params: Any) -> None:
-        job.message = self._texts.get(key, **params)
-        job.state = state
-        job.past_checks.set()
+        job.end(state, key, self._texts.get(key, **params))
 
     async def _compress(self, job: Job) -> None:
         session = await self._storage.get_session(job.session_id)
         if session is None:
             raise CompressionRefused("nothing_to_compress")
         work = await self._prepare(session, job)
-        job.past_checks.set()
-        answer = await self._ask(job, work)
-        text = clean_answer(
-            answer.text, role=answer.role, reasoning=answer.reasoning, finish=answer.finish
-        )
+        text = await self._summariser.summarise(job, work.task)
         commit = asyncio.ensure_future(self._commit(job, work, text))
         while not commit.done():
             # Too late to cancel: a commit is never left half-way.
@@ -234,91 +248,101 @@ class Compressor:
         commit.result()
 
     async def _prepare(self, session: Session, job: Job) -> _Work:
-        conversation_id, history = await self._host.load_history(session.session_id)
-        covered = without_checkpoints(history)
-        messages = await asyncio.to_thread(transcript, covered)
-        if conversation_id is None or not messages:
-            raise CompressionRefused("nothing_to_compress")
-        provider = await self._host.current_chat_provider(session.session_id)
+        read = await self._read(session, job)
+        provider = await self._provider(job)
+        job.model = provider.model
+        task = await self._task(session, job, provider, read)
+        tokens = await self._tokens.count_in_thread(message.text for message in read.messages)
+        return _Work(session, read, task, tokens)
+
+    async def _read(self, session: Session, job: Job) -> Reading:
+        conversation_id, history = await self._load_history(session.session_id)
+        return await asyncio.to_thread(
+            reading,
+            conversation_id,
+            history,
+            await self._storage.latest_coverage(session.session_id),
+            rebuild=job.rebuild,
+            until=job.until,
+            least_new=1 if job.automatic else MIN_NEW_MESSAGES,
+        )
+
+    async def _task(
+        self, session: Session, job: Job, provider: ChatProvider, read: Reading
+    ) -> Task:
+        return Task(
+            provider,
+            read.messages,
+            summary="" if job.rebuild else session.summary,
+            persona=await self._host.persona(session.session_id, read.conversation_id),
+            focus=job.focus,
+            template=session.compress_prompt,
+            target_tokens=session.summary_target_tokens,
+        )
+
+    async def _provider(self, job: Job) -> ChatProvider:
+        chosen = self._settings.summary_provider_id
+        if chosen:
+            provider = self._host.chat_provider(chosen)
+            if provider is None:
+                raise CompressionRefused("summary_provider_missing", provider=chosen)
+            return provider
+        provider = job.provider or await self._host.current_chat_provider(job.session_id)
         if provider is None:
             raise CompressionRefused("no_provider")
-        prompt = await self._prompt(session, job, messages, provider)
-        size = await self._tokens.count_in_thread(message.text for message in messages)
-        return _Work(session, provider, prompt, conversation_id, covered, size)
-
-    async def _prompt(
-        self,
-        session: Session,
-        job: Job,
-        messages: list[TranscriptMessage],
-        provider: ChatProvider,
-    ) -> str:
-        target = session.summary_target_tokens
-        prompt = await asyncio.to_thread(
-            render_prompt,
-            session.compress_prompt,
-            messages=messages,
-            summary="" if job.rebuild else session.summary,
-            focus=job.focus,
-            target_tokens=target,
-        )
-        if provider.max_context_tokens:
-            tokens = await self._tokens.count_in_thread([system_prompt(), prompt])
-            limit = max(0, int(provider.max_context_tokens * READ_SHARE) - target)
-            if tokens > limit:
-                raise CompressionRefused("history_too_large", tokens=tokens, limit=limit)
-        return prompt
-
-    async def _ask(self, job: Job, work: _Work) -> LLMAnswer:
-        try:
-            async with asyncio.timeout(self._model_seconds):
-                answer = await self._host.generate(
-                    job.session_id, work.provider.provider_id, system_prompt(), work.prompt
-                )
-        except Exception as error:
-            # Providers raise whatever their client libraries raise.
-            raise CompressionRefused("model_failed", error=_shown(error)) from error
-        if answer.input_tokens is not None or answer.output_tokens is not None:
-            job.usage = {"input": answer.input_tokens, "output": answer.output_tokens}
-        return answer
+        return provider
 
     async def _commit(self, job: Job, work: _Work, text: str) -> None:
-        session = work.session
-        tokens_after = self._tokens.count_text(text)
+        session, read = work.session, work.reading
+        tokens_after = await self._tokens.count_in_thread([text])
+        job.tokens_before, job.tokens_after = work.tokens, tokens_after
+        if job.automatic:
+            await self._check_gain(work, tokens_after)
         version, conflicting = await self._storage.commit_summary(
             session.session_id,
             text,
             base_summary=session.summary,
-            model=work.provider.model,
-            conversation_id=work.conversation_id,
-            covered=len(work.covered),
-            prefix_hash=await asyncio.to_thread(prefix_hash, work.covered),
+            model=work.task.provider.model,
+            conversation_id=read.conversation_id,
+            covered=read.covered,
+            prefix_hash=read.prefix_hash,
             tokens=tokens_after,
-            source="model",
+            source=job.source,
             now=int(self._clock()),
         )
-        job.done, job.version_id, job.covered = 1, version.id, len(work.covered)
-        job.tokens_before, job.tokens_after = work.tokens, tokens_after
+        job.version_id, job.covered = version.id, read.covered
         logger.info(
-            "[context_manager] %s: %d messages, about %d tokens, summarised in %d%s",
+            "[context_manager] %s: %d messages, about %d tokens, summarised in %d%s%s",
             session.session_id,
-            job.covered,
+            len(read.messages),
             work.tokens,
             tokens_after,
+            " automatically" if job.automatic else "",
             "; kept as a version because of an edit" if conflicting else "",
         )
+        await self._note_costs(job)
+        # Whatever automatic compression waited for has passed.
+        with contextlib.suppress(StorageUnavailable):
+            await self.log.set_pause(session.session_id, None)
+        job.done = job.total
         self._end(
             job,
             "conflict" if conflicting else "done",
             "compress_conflict" if conflicting else "compress_done",
             covered=job.covered,
+            read=len(read.messages),
             before=job.tokens_before,
             after=job.tokens_after,
         )
 
+    async def _check_gain(self, work: _Work, tokens_after: int) -> None:
+        """A summary that grows by as much as it saves would be made again and again."""
+        before = await self._tokens.count_in_thread([work.session.summary])
+        if work.tokens >= GAIN_LEAST and tokens_after - before >= work.tokens:
+            raise CompressionRefused("no_gain", before=before + work.tokens, after=tokens_after)
 
-def _shown(error: Exception) -> str:
-    """An error of a provider, fit for a group chat: one line, without keys."""
-    name = type(error).__name__
-    text = _SECRET.sub(r"\1***", excerpt(str(error)))
-    return f"{name}: {text}" if text else name
+    async def _note_costs(self, job: Job) -> None:
+        """Costs are worth a line in the log, not a failed job."""
+        if job.calls:
+            with contextlib.suppress(StorageUnavailable):
+                await self.log.add(job)

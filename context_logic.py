@@ -15,7 +15,7 @@ from typing import Any
 
 from .limits import Cost, Limits, TopicMark, WindowMark
 from .message_text import Draft, field, media_bytes, text_of
-from .projection import Projection, Report, repaired_behind_turn, repaired_history
+from .projection import Projection, Report, repaired_history
 from .sections import (
     FIXED_FRAME,
     FIXED_MARKER,
@@ -42,7 +42,6 @@ __all__ = [
     "build",
     "history_of",
     "neutralise_markers",
-    "repaired_behind_turn",
     "repaired_history",
     "split_turns",
     "topic_mark",

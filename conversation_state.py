@@ -25,7 +25,7 @@ from .request_log import RequestLog
 from .settings import Settings
 from .storage import Session, Storage
 from .topics import HOUR, StoredTopic, Topics
-from .watermark import covers
+from .watermark import covered_messages
 from .window import topic_mark
 
 logger = logging.getLogger("astrbot")
@@ -70,7 +70,9 @@ class ConversationState:
         """Everything remembered of a conversation that holds ``history`` now."""
         if conversation_id is None:
             return Remembered()
-        covered = await self._covered(session, conversation_id, history) if session else 0
+        covered = 0
+        if session is not None and session.tail_tokens:
+            covered = await self.covered(session.session_id, conversation_id, history)
         topic = None
         if self.topics is not None:
             with contextlib.suppress(StorageUnavailable):
@@ -131,12 +133,20 @@ class ConversationState:
             return bool(newest) and now - newest[0].time >= session.topic_idle_hours * HOUR
         return False
 
-    async def _covered(self, session: Session, conversation_id: str, history: Sequence[Any]) -> int:
-        """Leading messages that the summary covers; only asked for where it matters."""
-        if not session.tail_tokens or not session.summary.strip() or self._storage is None:
+    async def covered(
+        self, session_id: str, conversation_id: str | None, history: Sequence[Any]
+    ) -> int:
+        """Leading messages of a conversation that the summary covers.
+
+        Args:
+            session_id: The session.
+            conversation_id: Its present conversation.
+            history: The conversation's messages, without checkpoints.
+        """
+        if self._storage is None or conversation_id is None:
             return 0
         try:
-            version = await self._storage.latest_coverage(session.session_id)
+            version = await self._storage.latest_coverage(session_id)
         except StorageUnavailable:
             return 0
         if version is None or version.conversation_id != conversation_id:
@@ -144,11 +154,8 @@ class ConversationState:
         state = (version.id, _lengths(history[: version.covered]))
         known = self._checked.get(conversation_id)
         if known is None or known[0] != state:
-            stored = await self._host.load_conversation(session.session_id, conversation_id)
-            holds = await asyncio.to_thread(
-                covers, stored or [], version.covered, version.prefix_hash
-            )
-            known = (state, version.covered if holds else 0)
+            covered = await asyncio.to_thread(covered_messages, version, conversation_id, history)
+            known = (state, covered)
             self._checked[conversation_id] = known
         return known[1]
 

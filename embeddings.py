@@ -71,6 +71,11 @@ class Embedder:
             return None
         return await self._attempt(texts, seconds)
 
+    async def settle(self) -> None:
+        """Waits for the calls that run in the background."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def close(self) -> None:
         """Ends the calls that still run."""
         for task in self._tasks:

@@ -3,8 +3,10 @@
     ContextManagerError
     ├── StorageUnavailable      the database cannot be read or written now
     ├── UnknownSession          no such session
+    ├── UnknownConversation     no such conversation in the session's archive
     ├── StaleRevision           somebody else changed the session meanwhile
     ├── InvalidChange           a value that may not be stored
+    ├── JournalDamaged          a history that the journal cannot give back
     ├── CompressionRefused      a summary that was not made, with the reason
     └── MemoryRefused           a memory that was not stored, with the reason
 
@@ -24,6 +26,10 @@ class StorageUnavailable(ContextManagerError):
 
 class UnknownSession(ContextManagerError):
     """No session has the given id."""
+
+
+class UnknownConversation(ContextManagerError):
+    """The session's archive holds no messages of such a conversation."""
 
 
 class StaleRevision(ContextManagerError):
@@ -50,17 +56,23 @@ class InvalidChange(ContextManagerError):
         self.field = field
 
 
+class JournalDamaged(ContextManagerError):
+    """The journal does not hold the history it should."""
+
+
 class CompressionRefused(ContextManagerError):
     """A summary was not made.
 
     Attributes:
         reason_key: Key of the text that explains it to the user.
+        final: Whether asking the model again cannot help.
         params: Values for the placeholders of that text.
     """
 
-    def __init__(self, reason_key: str, **params: Any) -> None:
+    def __init__(self, reason_key: str, *, final: bool = False, **params: Any) -> None:
         super().__init__(reason_key)
         self.reason_key = reason_key
+        self.final = final
         self.params = params
 
 

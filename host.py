@@ -10,14 +10,17 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
-from .chat_provider import ChatProvider
+from .archive import HostConversation
 from .context_logic import Cost, Draft
+from .host_answers import fallback_ids, reported_usage
+from .host_types import ChatProvider, LLMAnswer
+from .host_warnings import context_settings, warning
 from .message_text import field, media_kind, part_text, parts_of
 from .prompt_estimates import Estimate
-from .request_log import Usage
 from .tokens import TokenCounter
 
 logger = logging.getLogger("astrbot")
@@ -50,28 +53,23 @@ except ImportError:
     # Without it the host's threshold is kept by the plugin's own estimate.
     EstimateTokenCounter = None
 try:
+    from astrbot.core.db.po import ConversationV2
+    from sqlalchemy import Text, select, type_coerce
+except ImportError:
+    # Without it conversations are listed with everything that was said in them.
+    ConversationV2 = Text = select = type_coerce = None
+try:
+    from astrbot.core.message.message_event_result import MessageChain
+except ImportError:
+    # Without it the plugin cannot speak first; answers to commands still work.
+    MessageChain = None
+try:
     from astrbot.core.config.default import VERSION
 except ImportError:
     VERSION = "unknown"
 
-# The share of a model's window at which the host starts to cut by itself.
-HOST_THRESHOLD = 0.82
 GROUP_LOOKUP_SECONDS = 3
-# No request has more; what is reported beyond it is no number of tokens.
-MOST_TOKENS = 100_000_000
 _ESTIMATE_CACHE = 50_000
-
-
-@dataclass(frozen=True, slots=True)
-class LLMAnswer:
-    """What a model answered to a call of the plugin's own."""
-
-    text: str
-    role: str
-    reasoning: str
-    input_tokens: int | None
-    output_tokens: int | None
-    finish: str | None
 
 
 class Host:
@@ -134,6 +132,10 @@ class Host:
 
     def saved_form(self, messages: Sequence[Any]) -> list[dict[str, Any]]:
         """What the host stores for a list of messages."""
+        return dump_messages_with_checkpoints(self.saved_messages(messages))
+
+    def saved_messages(self, messages: Sequence[Any]) -> list[Any]:
+        """The messages of a list that the host stores."""
         kept, system_seen = [], False
         for message in messages:
             if message.role == "system" and not system_seen:
@@ -142,7 +144,7 @@ class Host:
             if message.role in ("user", "assistant") and message._no_save:
                 continue
             kept.append(message)
-        return dump_messages_with_checkpoints(kept)
+        return kept
 
     def normalised(self, history: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
         """A stored history as the host would store it again; None if it cannot load it."""
@@ -183,15 +185,29 @@ class Host:
         self, session_id: str, conversation_id: str
     ) -> list[dict[str, Any]] | None:
         """Stored messages of one conversation; None if it does not exist."""
-        manager = self._context.conversation_manager
-        conversation = await manager.get_conversation(session_id, conversation_id)
-        if conversation is None:
+        if (get_db := self._host_database()) is not None:
+            # As text: the host's own way parses and writes it anew on the event loop.
+            query = select(type_coerce(ConversationV2.content, Text)).where(
+                ConversationV2.conversation_id == conversation_id
+            )
+            async with get_db() as db:
+                found = (await db.execute(query)).first()
+            history = found[0] or "[]" if found else None
+        else:
+            manager = self._context.conversation_manager
+            conversation = await manager.get_conversation(session_id, conversation_id)
+            history = conversation.history or "[]" if conversation else None
+        if history is None:
             return None
-        history = conversation.history
         if isinstance(history, str):
             # Long chats are megabytes of JSON: not on the event loop.
-            history = await asyncio.to_thread(json.loads, history or "[]")
+            history = await asyncio.to_thread(json.loads, history)
         return [m for m in history or [] if isinstance(m, dict)]
+
+    def _host_database(self) -> Any:
+        """What opens a session of the host's database; None if it is not as expected."""
+        manager = self._context.conversation_manager
+        return getattr(getattr(manager, "db", None), "get_db", None) if ConversationV2 else None
 
     async def save_conversation(
         self,
@@ -203,6 +219,37 @@ class Host:
         await self._context.conversation_manager.update_conversation(
             session_id, conversation_id, history=history, token_usage=0
         )
+
+    async def list_conversations(self, session_id: str) -> list[HostConversation]:
+        """The conversations of a session, without what was said in them."""
+        if (get_db := self._host_database()) is None:
+            manager = self._context.conversation_manager
+            return [
+                HostConversation(c.cid, session_id, c.title or "", c.created_at, c.updated_at)
+                for c in await manager.get_conversations(unified_msg_origin=session_id)
+            ]
+        columns = ("conversation_id", "title", "created_at", "updated_at")
+        query = select(*(getattr(ConversationV2, name) for name in columns))
+        async with get_db() as db:
+            rows = (await db.execute(query.where(ConversationV2.user_id == session_id))).all()
+        return [
+            HostConversation(key, session_id, title or "", _seconds(created), _seconds(updated))
+            for key, title, created, updated in rows
+        ]
+
+    async def new_conversation(
+        self, session_id: str, history: list[dict[str, Any]], title: str, make_current: bool
+    ) -> str:
+        """Makes a conversation of a session; returns its id."""
+        manager = self._context.conversation_manager
+        current = await self.current_conversation_id(session_id)
+        conversation_id = await manager.new_conversation(
+            session_id, session_id.partition(":")[0], content=history, title=title
+        )
+        if not make_current and current:
+            # The host makes every new conversation the current one.
+            await manager.switch_conversation(session_id, current)
+        return conversation_id
 
     async def session_exists(self, session_id: str) -> bool:
         """Whether the host holds a conversation of this session."""
@@ -244,11 +291,15 @@ class Host:
         if provider is None:
             return []
         found = [provider]
-        for provider_id in _fallback_ids(self._context.get_config(session_id)):
+        for provider_id in fallback_ids(self._context.get_config(session_id)):
             fallback = self._described(self._context.get_provider_by_id(provider_id))
             if fallback is not None and fallback.provider_id not in {p.provider_id for p in found}:
                 found.append(fallback)
         return found
+
+    def chat_provider(self, provider_id: str) -> ChatProvider | None:
+        """A chat model by its id, or None."""
+        return self._described(self._context.get_provider_by_id(provider_id))
 
     def _described(self, provider: Any) -> ChatProvider | None:
         config = getattr(provider, "provider_config", None)
@@ -261,11 +312,6 @@ class Host:
             limit if isinstance(limit, int) and limit > 0 else 0,
         )
 
-    def host_limit(self, providers: Sequence[ChatProvider]) -> int | None:
-        """Host-estimated tokens up to which the host does not cut, or None."""
-        known = [p.max_context_tokens for p in providers if p.max_context_tokens]
-        return int(min(known) * HOST_THRESHOLD) if known else None
-
     async def generate(
         self, session_id: str, provider_id: str, system_prompt: str, prompt: str
     ) -> LLMAnswer:
@@ -273,7 +319,7 @@ class Host:
         answer = await self._context.llm_generate(
             chat_provider_id=provider_id, prompt=prompt, system_prompt=system_prompt
         )
-        usage = self.reported_usage(answer)
+        usage = reported_usage(answer)
         completion = getattr(answer, "raw_completion", None)
         choices = getattr(completion, "choices", None) or [completion]
         return LLMAnswer(
@@ -286,39 +332,26 @@ class Host:
             or getattr(choices[0], "stop_reason", None),
         )
 
-    def reported_usage(self, response: Any) -> Usage | None:
-        """What a provider reported with an answer; None if nothing or nothing usable."""
-        usage = getattr(response, "usage", None)
-        counts = [getattr(usage, name, None) for name in ("input_other", "input_cached", "output")]
-        # Some providers report a usage of zeros.
-        if not all(type(count) is int for count in counts) or not any(counts):
-            return None
-        fresh, cached, output = counts
-        # Cached tokens may exceed the prompt; no number here can be negative or huge.
-        if not all(0 <= count <= MOST_TOKENS for count in (fresh + cached, cached, output)):
-            return None
-        return Usage(fresh + cached, cached, output)
-
-    def answering_model(self, response: Any) -> str:
-        """Name of the model that an answer says it is from; empty if it does not."""
-        name = getattr(getattr(response, "raw_completion", None), "model", None)
-        return name if isinstance(name, str) else ""
-
-    def is_reply(self, message: Any) -> bool:
-        """Whether a message of a run is the answer that ended it."""
-        return message.role == "assistant" and not message.tool_calls
-
-    def error_text(self, response: Any) -> str:
-        """The text of an error that stands for an answer; empty for an answer."""
-        failed = getattr(response, "role", None) == "err"
-        return str(response.completion_text or "") if failed else ""
-
-    def failure_text(self, event: Any) -> str:
-        """The text that a request without an answer ends with; empty after an answer."""
-        result = event.get_result()
-        if result is None or result.is_llm_result():
+    async def persona(self, session_id: str, conversation_id: str) -> str:
+        """The prompt of the role that the assistant plays in a conversation, or nothing."""
+        manager = getattr(self._context, "persona_manager", None)
+        resolve = getattr(manager, "resolve_selected_persona", None)
+        if resolve is None:
             return ""
-        return result.get_plain_text()
+        try:
+            conversation = await self._context.conversation_manager.get_conversation(
+                session_id, conversation_id
+            )
+            found = await resolve(
+                umo=session_id,
+                conversation_persona_id=getattr(conversation, "persona_id", None),
+                platform_name=session_id.partition(":")[0],
+                provider_settings=self._context.get_config(session_id).get("provider_settings"),
+            )
+            return str((found[1] or {}).get("prompt") or "")
+        except Exception as error:  # noqa: BLE001  a summary without its role is still one
+            logger.debug("[context_manager] %s: no persona: %s", session_id, error)
+            return ""
 
     def _embedding_provider(self) -> Any:
         providers = self._context.get_all_embedding_providers()
@@ -364,6 +397,16 @@ class Host:
 
     # Sessions and people
 
+    async def send_text(self, session_id: str, text: str) -> bool:
+        """Says something in a chat unasked; False if its platform cannot."""
+        if MessageChain is None:
+            return False
+        try:
+            return bool(await self._context.send_message(session_id, MessageChain().message(text)))
+        except Exception as error:  # noqa: BLE001  platform adapters raise anything
+            logger.debug("[context_manager] %s: nothing sent: %s", session_id, error)
+            return False
+
     def session_of(self, event: Any) -> tuple[str, str, str]:
         """``(session_id, display_name, platform)`` of an event; the name may be empty."""
         if event.get_group_id():
@@ -373,6 +416,10 @@ class Host:
         else:
             name = str(event.get_sender_name() or "")
         return event.unified_msg_origin, "" if name == "N/A" else name, event.get_platform_id()
+
+    def sender_of(self, event: Any) -> str:
+        """The name of the person an event is from, or their id."""
+        return str(event.get_sender_name() or event.get_sender_id() or "")
 
     def is_addressed(self, event: Any) -> bool:
         """Whether a message was meant for the bot."""
@@ -417,13 +464,13 @@ class Host:
         """Host settings that work against the plugin, as ``{code, message}``."""
         warnings = []
         for profile, config in self._configs():
-            strategy, turns = _context_settings(config)
+            strategy, turns = context_settings(config)
             if strategy is not None and strategy != "truncate_by_turns":
-                warnings.append(_warning("host_strategy", strategy, profile))
+                warnings.append(warning("host_strategy", strategy, profile))
             if isinstance(turns, int) and turns >= 0:
-                warnings.append(_warning("host_turn_limit", turns, profile))
+                warnings.append(warning("host_turn_limit", turns, profile))
         if self.missing_features:
-            warnings.append(_warning("host_features", ", ".join(self.missing_features)))
+            warnings.append(warning("host_features", ", ".join(self.missing_features)))
         return warnings
 
     def _configs(self) -> list[tuple[str, Any]]:
@@ -441,45 +488,6 @@ class Host:
         return configs
 
 
-def _fallback_ids(config: Any) -> list[str]:
-    """Providers that answer when a session's own fails, from whichever place holds them."""
-    runner = (config.get("agent_runner") or {}).get("config") or {}
-    chain = (runner.get("model") or {}).get("fallback_provider_ids")
-    if chain is None:
-        chain = (config.get("provider_settings") or {}).get("fallback_chat_models")
-    return [i for i in chain if isinstance(i, str) and i] if isinstance(chain, list) else []
-
-
-def _context_settings(config: Any) -> tuple[Any, Any]:
-    """Strategy and turn limit, from whichever place this host keeps them in."""
-    runner = (config.get("agent_runner") or {}).get("config") or {}
-    compression = runner.get("compression")
-    if isinstance(compression, dict):
-        return compression.get("overflow_strategy"), compression.get("max_turns")
-    settings = config.get("provider_settings") or {}
-    return settings.get("context_limit_reached_strategy"), settings.get("max_context_length")
-
-
-_WARNINGS = {
-    "host_strategy": (
-        "{where}AstrBot 的“历史超限或上下文接近上限时的处理方式”现在是“{value}”，",
-        "它会在本插件之外再压缩或改写历史。请改为“按对话轮数截断”(truncate_by_turns)。",
-        " / {where}AstrBot's own overflow strategy is '{value}'; set it to truncate_by_turns.",
-    ),
-    "host_turn_limit": (
-        "{where}AstrBot 的“压缩前最多保留对话轮数”现在是 {value}，",
-        "超出的轮次会被 AstrBot 自己丢掉。请改为 -1（不限制）。",
-        " / {where}AstrBot's own turn limit is {value}; set it to -1.",
-    ),
-    "host_features": (
-        "这个 AstrBot 版本缺少插件需要的接口（{value}），",
-        "插件不再裁剪请求，仍会注入固定记忆和摘要。",
-        " / This AstrBot lacks {value}; requests are not cut.",
-    ),
-}
-
-
-def _warning(code: str, value: Any, profile: str = "") -> dict[str, str]:
-    where = f"[{profile}] " if profile else ""
-    message = "".join(_WARNINGS[code]).format(value=value, where=where)
-    return {"code": code, "message": message}
+def _seconds(moment: datetime) -> float:
+    """Unix seconds of a time of the host, which it stores in UTC without saying so."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -16,13 +16,21 @@ from astrbot.api import logger
 from astrbot.api.event import AstrMessageEvent, filter
 from astrbot.api.star import Context, Star, StarTools
 
+from .archive import Archive
+from .archive_reader import ArchiveReader
+from .archiving import Archivist
+from .auto_compression import AutoCompression
 from .command_memory import MemoryCommand
+from .commands_history import ConversationCommands
 from .compression import Compressor
 from .errors import StorageUnavailable
+from .history import History
 from .host import Host
+from .journal import Journal
 from .memories import LongTermMemory
 from .memory_request import Recaller
 from .memory_tools import MemoryTools
+from .recovery import repair_left_behind
 from .request_flow import RequestFlow
 from .request_log import RequestLog
 from .settings import Settings
@@ -53,7 +61,11 @@ class ContextManagerPlugin(Star):
         self.host = Host(context, self.tokens)
         self.storage: Storage | None = None
         self.compressor: Compressor | None = None
+        self.automatic: AutoCompression | None = None
         self.flow: RequestFlow | None = None
+        self.archivist: Archivist | None = None
+        self.history: History | None = None
+        self.conversations: ConversationCommands | None = None
         self.memory: LongTermMemory | None = None
         self.memory_command: MemoryCommand | None = None
         self.shelf: ToolShelf | None = None
@@ -61,6 +73,7 @@ class ContextManagerPlugin(Star):
         self.version = VERSION
         self._ready = asyncio.Event()
         self._loading: asyncio.Task[None] | None = None
+        self._recovering: asyncio.Task[int] | None = None
         register_routes(context, self)
 
     async def initialize(self) -> None:
@@ -71,11 +84,40 @@ class ContextManagerPlugin(Star):
         log = RequestLog(self.storage.database)
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
         await self.flow.estimates.load_limits()
-        self.compressor = Compressor(self.storage, self.host, self.tokens, self.settings)
+        await self._keep_everything(self.storage)
+        self._start_compression(self.storage, self.flow)
         await self._start_memory(self.storage, self.flow)
         self._ready.set()
         for warning in self.host.settings_warnings():
             logger.warning("[context_manager] %s", warning["message"])
+
+    async def _keep_everything(self, storage: Storage) -> None:
+        """Opens journal and archive; what a crash left short is repaired in the background."""
+        journal = Journal(storage.database, time.time)
+        with contextlib.suppress(StorageUnavailable):
+            await journal.load()
+        self.flow.journal = journal
+        self.flow.archivist = self.archivist = Archivist(
+            Archive(storage.database), self.host, storage, journal, self.flow.is_cut
+        )
+        self.history = History(ArchiveReader(storage.database), self.archivist, self.host)
+        self.conversations = ConversationCommands(self.history, self.texts)
+        self._recovering = asyncio.create_task(repair_left_behind(self.host, journal))
+
+    def _start_compression(self, storage: Storage, flow: RequestFlow) -> None:
+        load = flow.whole_history
+        self.compressor = Compressor(
+            storage, self.host, self.tokens, self.settings, load_history=load
+        )
+        self.automatic = AutoCompression(
+            storage,
+            self.compressor,
+            self.tokens,
+            self.texts,
+            load_history=load,
+            say=self.host.send_text,
+        )
+        flow.after_save = self.automatic.after_save
 
     async def _start_memory(self, storage: Storage, flow: RequestFlow) -> None:
         self.memory = LongTermMemory(storage, self.host, self.settings)
@@ -90,8 +132,14 @@ class ContextManagerPlugin(Star):
         self.closed = True
         if self.flow is not None:
             self.flow.closed = True
-        if self._loading is not None:
-            await asyncio.gather(self._loading, return_exceptions=True)
+        if self._recovering is not None:
+            self._recovering.cancel()
+        started = [task for task in (self._loading, self._recovering) if task is not None]
+        await asyncio.gather(*started, return_exceptions=True)
+        if self.archivist is not None:
+            await self.archivist.close()
+        if self.automatic is not None:
+            await self.automatic.close()
         if self.shelf is not None:
             self.shelf.close()
         if self.compressor is not None:
@@ -170,14 +218,26 @@ class ContextManagerPlugin(Star):
         if not await self._active() or self.compressor is None:
             yield event.plain_result(self.texts.get("storage_unavailable"))
             return
-        words = event.message_str.split(maxsplit=1)
+        words = event.message_str.split(maxsplit=1)[1:]
         await self._guarded(event, self.flow.see_session(event))
-        job = self.compressor.start(event.unified_msg_origin, words[1] if len(words) > 1 else "")
-        await job.prepared()
-        if job.state == "running":
-            yield event.plain_result(self.texts.get("compress_started"))
-        await job.wait()
-        yield event.plain_result(job.message)
+        provider = next(iter(await self.host.request_providers(event)), None)
+        async for line in self.compressor.report(
+            event.unified_msg_origin, *words, provider=provider
+        ):
+            yield event.plain_result(line)
+
+    @filter.command("历史会话", alias={"conversations"})
+    async def list_conversations(self, event: AstrMessageEvent):
+        """列出本会话以前的对话"""
+        yield event.plain_result(await self._answer(lambda: self.conversations.show(event)))
+
+    @filter.command("恢复会话", alias={"resume_conversation"})
+    async def resume_conversation(self, event: AstrMessageEvent):
+        """把本会话以前的一个对话恢复为当前对话，后面写它在 /历史会话 里的序号"""
+        if not await self._may_use(event):
+            yield event.plain_result(self.texts.get("not_allowed"))
+            return
+        yield event.plain_result(await self._answer(lambda: self.conversations.resume(event)))
 
     @filter.command("上下文状态", alias={"context_status"})
     async def context_status(self, event: AstrMessageEvent):

@@ -40,16 +40,25 @@ MOSTLY = 0.6
 # What is shown to a model and comes back from it may be quoted and reworded a little.
 MOSTLY_SHOWN = 0.5
 NOVEL_TERMS = 0.2
+# Of a text that has this share of a shown memory's words, more may be the wrapping.
+RETOLD, NOVEL_TERMS_RETOLD = 0.85, 0.5
 # Below this many characters a text is contained in others by accident.
 _SHORT = 4
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\u200b\u202a-\u202e\u2066-\u2069]")
 _NOISE = re.compile(r"[^\w\u2190-\u2bff\U0001f000-\U0001faff+#%&*@$€£¥=<>.,:/~-]+|[.,:/~-](?!\d)|_")
-_NUMBER = re.compile(r"(?:(?<!\w)-)?\d+(?:[.,:/-]\d+)*|[+#%$€£¥°]+")
+_NUMBER = re.compile(
+    r"(?:(?<!\w)-)?\d+(?:[.,:/-]\d+)*|[+#%$€£¥°]+|[二三四五六七八九十百千万亿两〇零]+"
+)
 _NEGATION = re.compile(
     r"不(?!仅|但|过|错|同|久|断|管|止)|没|無|无(?!论|聊)|(?<!除)非(?!常|洲)|未(?!来|婚)|勿|莫|禁"
     r"|(?<![特区分差级性识类个])别(?!人|的|墅|名|处)"
     r"|\b(?:not|no|never|without|cannot|nor|none|stop(?:ped|s)?)\b|n['’]t\b"
+)
+# Words that say how much or that one is speaking, not what.
+_FILLER = re.compile(
+    r"非常|特别|十分|超级|真的|其实|很|挺|也|都|了|啊|呀|哦|呢|吧"
+    r"|\b(?:the|a|an|really|very|quite|so|that|also|just)\b"
 )
 _WORD = re.compile(r"[a-z]+")
 
@@ -161,9 +170,16 @@ def key_of(text: str) -> str:
 
 
 @lru_cache(maxsize=20_000)
+def _core(text: str) -> str:
+    """The key of a text without its filler words."""
+    plain = _FILLER.sub("", unicodedata.normalize("NFKC", text).casefold())
+    return _NOISE.sub("", plain)
+
+
+@lru_cache(maxsize=20_000)
 def _facts(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The numbers and the negations of a text, sorted."""
-    plain = unicodedata.normalize("NFKC", text).casefold()
+    plain = _FILLER.sub("", unicodedata.normalize("NFKC", text).casefold())
     numbers = sorted(_NUMBER.findall(plain))
     return tuple(numbers), tuple(sorted(_NEGATION.findall(plain)))
 
@@ -183,6 +199,8 @@ def says_the_same(new: str, old: str) -> bool:
     if not same_facts(new, old):
         return False
     if _contains(new, old) and len(b) >= MOSTLY * len(a):
+        return True
+    if _core(new) and _core(new) == _core(old):
         return True
     ratio = fuzz.ratio(a, b) / 100
     only_adds = Indel.distance(a, b) == abs(len(a) - len(b))
@@ -243,4 +261,9 @@ def made_from(text: str, shown: Sequence[Known]) -> Known | None:
     new_fact = set(numbers) - {n for facts in shown_facts for n in facts[0]} or (
         negations and all(negations != facts[1] for facts in shown_facts)
     )
-    return best if not new_fact and len(terms - known) < NOVEL_TERMS * len(terms) else None
+    if new_fact:
+        return None
+    best_terms = set(query_terms(best.text))
+    retold = len(best_terms & terms) >= RETOLD * len(best_terms)
+    allowed = NOVEL_TERMS_RETOLD if retold else NOVEL_TERMS
+    return best if len(terms - known) < allowed * len(terms) else None

@@ -144,6 +144,11 @@ def has_content(message: Any) -> bool:
     return any(media_kind(part) or (part_text(part) or "").strip() for part in parts_of(content))
 
 
+def is_joining(character: str) -> bool:
+    """Whether a character belongs to the one before it, as in an emoji."""
+    return bool(_JOINING.match(character))
+
+
 def shorten(text: str, head: int, tail: int) -> str:
     """Keeps head and tail of a long text and says how much is missing.
 
@@ -157,10 +162,10 @@ def shorten(text: str, head: int, tail: int) -> str:
     """
     if len(text) <= head + tail + 40:
         return text
-    while head > 0 and _JOINING.match(text[head]):
+    while head > 0 and is_joining(text[head]):
         head -= 1
     start = len(text) - tail
-    while start < len(text) and _JOINING.match(text[start]):
+    while start < len(text) and is_joining(text[start]):
         start += 1
     omitted = start - head
     return f"{text[:head]}\n…[省略 {omitted} 字]…\n{text[start:]}"

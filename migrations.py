@@ -181,7 +181,29 @@ MIGRATIONS = [
         vector BLOB NOT NULL
     );
     """,
-    # 8: where media begin in a window, marks of new topics, what a request left out
+    # 8: costs of compressions by session, source and model, and which sessions'
+    # automatic ones have to wait.
+    """
+    CREATE TABLE compression_costs (
+        session_id TEXT NOT NULL,
+        source TEXT NOT NULL,
+        model TEXT NOT NULL,
+        jobs INTEGER NOT NULL,
+        calls INTEGER NOT NULL,
+        unreported INTEGER NOT NULL,
+        input_tokens INTEGER NOT NULL,
+        output_tokens INTEGER NOT NULL,
+        PRIMARY KEY (session_id, source, model)
+    );
+    CREATE TABLE compression_pauses (
+        session_id TEXT PRIMARY KEY,
+        failures INTEGER NOT NULL,
+        until INTEGER NOT NULL,
+        messages INTEGER NOT NULL,
+        reason TEXT NOT NULL
+    );
+    """,
+    # 9: where media begin in a window, marks of new topics, what a request left out
     # and shortened, and sums by day, which outlive the single records.
     """
     ALTER TABLE windows ADD COLUMN media_index INTEGER NOT NULL DEFAULT 0;
@@ -211,7 +233,7 @@ MIGRATIONS = [
         PRIMARY KEY (session_id, day)
     );
     """,
-    # 9: how each model counts tokens, limits that were learned from failures, and the
+    # 10: how each model counts tokens, limits that were learned from failures, and the
     # last prompt of each conversation whose size was reported.
     """
     CREATE TABLE model_calibrations (

@@ -11,12 +11,13 @@ it. Invariants:
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .context_logic import Cost, Limits, Projection, build
 from .conversation_state import Remembered, limits_of
 from .host import Host
+from .host_types import host_limit
 from .message_text import Draft, field, text_of
 from .prompt_estimates import Estimate
 from .request_flow import RequestFlow
@@ -25,7 +26,7 @@ from .sections import oversized
 from .storage import Session
 from .tokens import TokenCounter
 from .topics import StoredTopic
-from .watermark import without_checkpoints
+from .watermark import Zones, without_checkpoints, zones
 
 ALL = 1_000_000
 # Of the messages that are left out, about as many are counted.
@@ -48,6 +49,7 @@ class _Basis:
     topic: StoredTopic | None
     head: SentHead
     known_sizes: dict[str, int] | None
+    covered: int
 
     @property
     def extra_tokens(self) -> int:
@@ -79,10 +81,11 @@ async def _basis(flow: RequestFlow, session: Session) -> _Basis:
     values = without_checkpoints(history)
     remembered = await flow.conversations.of(session, conversation_id, values)
     head, sizes = await _last_head(flow, session)
-    limits = limits_of(session, settings, host.host_limit(providers), estimate)
+    limits = limits_of(session, settings, host_limit(providers), estimate)
     topics = flow.conversations.topics
     topic = await topics.of(conversation_id) if topics and conversation_id else None
-    return _Basis(session, values, limits, estimate, remembered, topic, head, sizes)
+    covered = await flow.conversations.covered(session.session_id, conversation_id, values)
+    return _Basis(session, values, limits, estimate, remembered, topic, head, sizes, covered)
 
 
 async def _last_head(flow: RequestFlow, session: Session) -> tuple[SentHead, dict[str, int] | None]:
@@ -115,6 +118,7 @@ def _nothing(session: Session, reason: str, as_of: int | None) -> dict[str, Any]
         "messages": [],
         "messages_total": 0,
         "left_out": {"turns": 0, "messages": 0, "tokens": 0, "reason": reason},
+        "zones": asdict(Zones(0, 0, 0, 0)),
         "first_turn": 0,
         "as_of": as_of,
         "topic": None,
@@ -187,6 +191,7 @@ def _built(host: Host, tokens: TokenCounter, basis: _Basis, limit: int) -> dict[
             "tokens": _about(left_out, tokens),
             "reason": _reason(projection, basis) if left_out else "",
         },
+        "zones": asdict(_zones(projection, basis)),
         "first_turn": report.first_turn,
         "as_of": basis.head.at or None,
         "topic": basis.topic and {"source": basis.topic.source, "at": basis.topic.created_at},
@@ -208,6 +213,11 @@ def _length(message: dict[str, Any]) -> int:
     content = message.get("content")
     text = content if isinstance(content, str) else text_of(content, media=True)
     return FRAMING + len(text) + len(str(message.get("tool_calls") or ""))
+
+
+def _zones(projection: Projection, basis: _Basis) -> Zones:
+    first_end, window_start = projection.report.left_out
+    return zones(len(basis.history), basis.covered, window_start, first_end)
 
 
 def _sections(projection: Projection, basis: _Basis) -> list[dict[str, Any]]:

@@ -14,6 +14,9 @@ from typing import Any
 
 from .limits import WindowMark
 
+# Messages that the host puts in place of those it compressed.
+_HOST_SUMMARY = 2
+
 
 @dataclass(slots=True)
 class Report:
@@ -134,18 +137,30 @@ def repaired_history(
     return [*whole, *stored[len(sent) :]] if whole != sent else None
 
 
-def repaired_behind_turn(
-    stored: list[Any], turn: list[Any], whole: list[Any], loaded: list[Any]
+def repaired_behind_short(
+    stored: list[Any], short: list[Any], repaired: list[Any], loaded: list[Any]
 ) -> list[Any] | None:
-    """What a conversation should hold whose cut copy the host cut once more.
+    """What a conversation should hold whose short list was loaded and saved once more.
 
     Only once the plugin is switched off: then nobody mends the list that a waiting
-    message loads. ``turn`` is what the host saved from the turn's user message on;
-    the rest is as in ``repaired_history``.
+    message loads, and the host may drop more of it before it saves. What it left is the
+    end of the short list, maybe behind a summary of its own; all that follows is new.
+
+    Args:
+        stored: The conversation as stored now.
+        short: As it was saved from the cut list.
+        repaired: What ``short`` should have been.
+        loaded: The history before the cut request.
+
+    Returns:
+        The whole history with everything new behind it, or None if nothing is stored or
+        it is whole already.
     """
-    if not turn or stored[: len(loaded)] == loaded:
+    if not stored or stored[: len(loaded)] == loaded:
         return None
-    for start in range(len(stored) - len(turn) + 1):
-        if stored[start : start + len(turn)] == turn:
-            return [*whole, *stored[start + len(turn) :]]
-    return None
+    # Behind a summary a single equal message may be an accident.
+    for start, least in ((0, 1), (_HOST_SUMMARY, 2)):
+        for length in range(min(len(short), len(stored) - start), least - 1, -1):
+            if stored[start : start + length] == short[-length:]:
+                return [*repaired, *stored[start + length :]]
+    return [*repaired, *stored]

@@ -30,8 +30,8 @@ from .calibration import (
     plausible,
 )
 from .calibration_store import Anchor, CalibrationStore, ModelKey, ModelState
-from .chat_provider import ChatProvider
 from .errors import StorageUnavailable
+from .host_types import ChatProvider
 from .model_limits import LEAST_LIMIT, LearnedLimit, limit_after_failure, says_too_long
 from .tokens import TokenCounter
 

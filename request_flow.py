@@ -12,12 +12,14 @@ projection in place, ``finish`` takes it away again. Invariants:
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .archiving import Archivist, Saved
 from .bounded import BoundedMap
 from .calibration import Counts, add
 from .calibration_store import CalibrationStore
@@ -26,21 +28,25 @@ from .context_logic import (
     Report,
     build,
     history_of,
-    repaired_behind_turn,
-    repaired_history,
     with_sections,
 )
 from .conversation_state import ConversationState, limits_of
 from .errors import StorageUnavailable
+from .fingerprint import fingerprint
 from .host import Host
+from .host_answers import failure_text, reported_usage
+from .host_types import host_limit
+from .journal import Journal
 from .memory_request import Recaller
 from .prompt_estimates import PromptEstimates
+from .recovery import mend_left_behind
+from .repair import checked, early_look, repaired_list, repaired_store
 from .request_log import RequestLog
-from .request_record import Measurements, head_of, record_of
+from .request_record import head_of, record_of
+from .request_state import RequestState, SavedRequest
 from .run_usage import RunUsage, learn_from_answer, learn_from_failure
 from .settings import Settings
 from .storage import Session, Storage
-from .temporary_part import TemporaryPart
 from .tokens import TokenCounter
 from .tool_shelf import ToolShelf
 
@@ -51,56 +57,12 @@ STATE_KEY = "_context_manager_request"
 _repairs: set[asyncio.Task[None]] = set()
 
 
-@dataclass(slots=True, eq=False)
-class RequestState:
-    """What one request needs to remember between its hooks.
-
-    Attributes:
-        owner: The flow that made it; another instance's state is not ours.
-        conversation_id: Where the host saves to; None if it saves nowhere.
-        request: The host's request object; None if its hook never fired.
-        projection: Set once the request is built.
-        run_context: The host's run, whose list is what it saves.
-        restored: Whether the whole history is back in that list.
-        usage: How its tokens are estimated, set with the projection.
-        recalled: The memories on the current message, if there are any.
-    """
-
-    owner: Any
-    session_id: str
-    conversation_id: str | None
-    request: Any = None
-    projection: Projection | None = None
-    run_context: Any = None
-    restored: bool = False
-    failed: bool = False
-    sections_sent: bool = False
-    usage: RunUsage | None = None
-    measured: Measurements = field(default_factory=lambda: Measurements(0))
-    recalled: TemporaryPart | None = None
-
-    @property
-    def held(self) -> list[str]:
-        """What must stay in memory while the request runs."""
-        return [self.session_id, *filter(None, [self.conversation_id])]
-
-    @property
-    def open_cut(self) -> bool:
-        """Whether the host would save anything else than without the plugin now."""
-        if self.projection is None or self.restored:
-            return False
-        carries = self.recalled is not None and self.recalled.changes_saved_form
-        return carries or self.projection.changed_history
-
-    def whole(self) -> list[Any]:
-        """The list the host should save."""
-        restored = self.projection.restore(self.run_context.messages)
-        return self.recalled.plain(restored) if self.recalled else restored
-
-
 @dataclass(slots=True)
 class RequestFlow:
-    """Builds, restores and repairs the requests of one plugin instance."""
+    """Builds, restores and repairs the requests of one plugin instance.
+
+    ``after_save`` is called, and not waited for, once a request is stored whole.
+    """
 
     host: Host
     tokens: TokenCounter
@@ -108,10 +70,13 @@ class RequestFlow:
     storage: Storage | None
     clock: Any
     log: RequestLog | None = None
+    journal: Journal | None = None
+    archivist: Archivist | None = None
     recaller: Recaller | None = None
     shelf: ToolShelf | None = None
     counters: Counter[str] = field(default_factory=Counter)
     closed: bool = False
+    after_save: Callable[[SavedRequest], None] | None = None
     heads: BoundedMap = field(init=False)
     reports: BoundedMap = field(init=False)
     conversations: ConversationState = field(init=False)
@@ -167,11 +132,13 @@ class RequestFlow:
             # A remote agent keeps its own history and reads the prompt from here.
             await self._inject_sections(state)
             return
-        self._mend_loaded(state, messages)
+        await self._mend_loaded(state, messages)
         projection = await self._project(event, state, messages)
         state.projection, state.run_context = projection, run_context
         if state.recalled is not None:
             state.recalled.attach()
+        if state.conversation_id and projection.changed_history:
+            await self._note_in_journal(state)
         if state.conversation_id and state.open_cut:
             self._open_cuts.setdefault(state.conversation_id, []).append(state)
         messages[:] = projection.messages
@@ -195,12 +162,10 @@ class RequestFlow:
             state.recalled.detach()
         run_context.messages[:] = state.projection.restore(final)
         state.restored = True
-        state.measured.usage = self.host.reported_usage(response)
+        state.measured.usage = reported_usage(response)
         if state.conversation_id is None:
             self._record(state)
-        learn_from_answer(
-            self.estimates, self.host, state.usage, state.projection.report, final, response
-        )
+        learn_from_answer(self.estimates, state.usage, state.projection.report, final, response)
 
     def _record(self, state: RequestState) -> None:
         """Notes what a finished request held and cost, in the background."""
@@ -215,7 +180,7 @@ class RequestFlow:
         """Before something is sent to the chat: it may be a provider's error."""
         state = self._state(event)
         if state is not None and state.projection is not None and state.usage is not None:
-            text = self.host.failure_text(event)
+            text = failure_text(event)
             learn_from_failure(self.estimates, state.usage, state.projection.report, text)
 
     def spent(self, event: Any, seconds: float) -> None:
@@ -234,6 +199,7 @@ class RequestFlow:
 
     def _begin(self, event: Any, conversation_id: str | None, request: Any) -> RequestState:
         state = RequestState(self, event.unified_msg_origin, conversation_id, request)
+        state.sender = self.host.sender_of(event)
         state.measured.at = int(self.clock())
         event.set_extra(STATE_KEY, state)
         task = asyncio.current_task()
@@ -279,7 +245,8 @@ class RequestFlow:
     async def _project(self, event: Any, state: RequestState, messages: list[Any]) -> Projection:
         session = await self._session(state.session_id)
         providers = await self.host.request_providers(event)
-        state.measured.model = providers[0].model if providers else ""
+        state.provider = next(iter(providers), None)
+        state.measured.model = state.provider.model if state.provider else ""
         conversation_id = state.conversation_id if state.request else None
         history = history_of(messages)
         now = int(self.clock())
@@ -287,8 +254,8 @@ class RequestFlow:
         estimate = await self.estimates.estimate(providers, conversation_id)
         state.usage = RunUsage(estimate, self._tools(state.request))
         remembered = await self.conversations.of(session, conversation_id, history)
-        host_limit = self.host.host_limit(providers)
-        limits = limits_of(session or self.settings, self.settings, host_limit, estimate)
+        values, most = session or self.settings, host_limit(providers)
+        limits = limits_of(values, self.settings, most, estimate)
         measure = self.host.measured_by(estimate)
         projection = build(
             messages,
@@ -369,15 +336,46 @@ class RequestFlow:
 
     # Repair
 
-    def _mend_loaded(self, state: RequestState, messages: list[Any]) -> None:
+    def is_cut(self, conversation_id: str) -> bool:
+        """Whether a conversation may be stored short now."""
+        left_behind = self.journal is not None and conversation_id in self.journal.left_behind
+        return left_behind or conversation_id in self._open_cuts
+
+    async def _note_in_journal(self, state: RequestState) -> None:
+        """Before the cut: a killed process leaves what the repair needs."""
+        projection = state.projection
+        if self.journal is None or projection.current is None:
+            return
+        before = self.host.saved_messages(projection.before)
+        sent = self.host.saved_messages([*projection.handed_over, projection.current])
+        try:
+            state.journal_id = await self.journal.open(
+                state.session_id,
+                state.conversation_id,
+                fingerprint(before),
+                fingerprint(sent),
+                lambda: self.host.saved_form(projection.before),
+            )
+        except StorageUnavailable:
+            # The storage logs it; the cut goes on without the journal.
+            return
+        except Exception:
+            logger.exception("[context_manager] %s: no journal of a request", state.session_id)
+
+    async def _mend_loaded(self, state: RequestState, messages: list[Any]) -> None:
         """Repairs a list that was loaded from a conversation still cut."""
-        for cut in self._open_cuts.get(state.conversation_id or "", []):
+        conversation_id = state.conversation_id or ""
+        mended = self.journal is not None and await mend_left_behind(
+            self.host, self.journal, conversation_id, messages
+        )
+        for cut in self._open_cuts.get(conversation_id, []):
             if cut is state or not cut.open_cut:
                 continue
-            mended = _mended_messages(self.host, cut, messages)
-            if mended is not None:
-                logger.info("[context_manager] %s: cut history repaired on load", state.session_id)
-                messages[:] = mended
+            repaired = repaired_list(self.host, cut, messages)
+            if repaired is not None:
+                messages[:], mended = repaired, True
+        if mended:
+            logger.info("[context_manager] %s: cut history repaired on load", state.session_id)
 
     def _after_task(self, state: RequestState) -> None:
         """The pipeline's task ended; what the host saved is final now."""
@@ -395,17 +393,12 @@ class RequestFlow:
         task.add_done_callback(_repairs.discard)
 
     async def _repair_after_save(self, state: RequestState) -> None:
-        conversation_id = state.conversation_id or ""
+        conversation_id, saved = state.conversation_id or "", None
         try:
+            early = await early_look(self.host, state) if self.closed else None
             async with self.host.session_lock(state.session_id):
-                history = await self._repaired(state) if state.open_cut else None
-                if history is not None:
-                    self.counters["repairs"] += 1
-                    logger.info("[context_manager] %s: cut history repaired", state.session_id)
-                if history is not None or state.failed or state.projection.changed_history:
-                    # The stored usage is that of a short request; without the plugin
-                    # the host would believe it and send everything.
-                    await self.host.save_conversation(state.session_id, conversation_id, history)
+                saved, repaired = await checked(self.host, state, early)
+            self.counters["repairs"] += repaired
         except Exception:
             logger.exception(
                 "[context_manager] %s: could not check the saved history", state.session_id
@@ -416,52 +409,56 @@ class RequestFlow:
                 cuts.remove(state)
             if not cuts:
                 self._open_cuts.pop(conversation_id, None)
+        if saved is not None and not self.closed:
+            await self._keep(state, saved)
+        self._tell_saved(state)
 
-    async def _repaired(self, state: RequestState) -> list[dict[str, Any]] | None:
-        stored = await self.host.load_conversation(state.session_id, state.conversation_id)
-        normalised = self.host.normalised(stored or [])
-        if not normalised:
-            return None
-        sent, whole, loaded = _saved_forms(self.host, state)
-        repaired = repaired_history(normalised, sent, whole, loaded)
-        if repaired is None and self.closed:
-            turn = _saved_turn(self.host, state)
-            repaired = repaired_behind_turn(normalised, turn, whole, loaded)
-        return repaired
+    async def _keep(self, state: RequestState, saved: Saved) -> None:
+        """Takes over what was saved into the journal and the archive."""
+        conversation_id = saved.conversation.conversation_id
+        if self.journal is not None and state.journal_id is not None:
+            with contextlib.suppress(StorageUnavailable):
+                await self.journal.follow(state.session_id, conversation_id, saved.history)
+                await self.journal.close(state.journal_id)
+        if self.archivist is not None and not self.is_cut(conversation_id):
+            self.archivist.later(saved)
 
+    def _tell_saved(self, state: RequestState) -> None:
+        projection, usage = state.projection, state.measured.usage
+        if self.after_save is None or self.closed or projection is None or state.request is None:
+            return
+        self.after_save(
+            SavedRequest(
+                state.session_id,
+                state.conversation_id or "",
+                projection.report.left_out[1],
+                max(projection.report.estimated, usage.prompt_tokens if usage else 0),
+                projection.report.budget,
+                state.provider,
+            )
+        )
 
-def _saved_forms(host: Host, cut: RequestState) -> tuple[list[Any], list[Any], list[Any]]:
-    """What the host saved from a cut, what it should have saved, and what it loaded."""
-    final = cut.run_context.messages
-    return (
-        host.saved_form(final),
-        host.saved_form(cut.whole()),
-        host.saved_form(cut.projection.before),
-    )
+    async def whole_history(self, session_id: str) -> tuple[str | None, list[dict[str, Any]]]:
+        """A session's current conversation as it will be once all cuts are repaired.
 
+        The host may have stored a cut copy that is not repaired yet; waiting for that
+        could take as long as the requests that are queued.
 
-def _saved_turn(host: Host, cut: RequestState) -> list[Any]:
-    """What the host saved of the turn itself; nothing if it dropped its user message."""
-    final = cut.run_context.messages
-    current = cut.projection.current
-    start = next((i for i, m in enumerate(final) if m is current), len(final))
-    return host.saved_form(final[start:])
-
-
-def _mended_messages(host: Host, cut: RequestState, messages: list[Any]) -> list[Any] | None:
-    """The loaded list with the whole history in place of a saved cut, or None."""
-    start = next(
-        (i for i, m in enumerate(messages) if m.role != "system" and not m._no_save), len(messages)
-    )
-    sent, whole, loaded = _saved_forms(host, cut)
-    if repaired_history(host.saved_form(messages), sent, whole, loaded) is None:
-        return None
-    restored = _saved_messages(cut.whole())
-    end = start + len(_saved_messages(cut.run_context.messages))
-    # The host added the turn's checkpoint when it saved, behind the last message.
-    restored[-1]._checkpoint_after = messages[end - 1]._checkpoint_after
-    return [*messages[:start], *restored, *messages[end:]]
-
-
-def _saved_messages(messages: list[Any]) -> list[Any]:
-    return [m for m in messages if m.role != "system" and not m._no_save]
+        Returns:
+            Id and stored messages; ``(None, [])`` if there is no conversation.
+        """
+        while True:
+            conversation_id = await self.host.current_conversation_id(session_id)
+            cuts = list(self._open_cuts.get(conversation_id or "", []))
+            history = None
+            if conversation_id:
+                history = await self.host.load_conversation(session_id, conversation_id)
+            if history is None:
+                return None, []
+            # A cut that was opened or repaired meanwhile may have changed what was read.
+            if cuts == self._open_cuts.get(conversation_id, []):
+                break
+        for cut in cuts:
+            whole = repaired_store(self.host, cut, history) if cut.open_cut else None
+            history = history if whole is None else whole
+        return conversation_id, history

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .calibration import NOTHING, PROMPT, Counts, add
-from .host import Host
+from .host_answers import answering_model, error_text, is_reply, reported_usage
 from .projection import Report
 from .prompt_estimates import Estimate, PromptEstimates, Sent
 from .tokens import TokenCounter
@@ -35,7 +35,6 @@ class RunUsage:
 
 def learn_from_answer(
     estimates: PromptEstimates,
-    host: Host,
     run: RunUsage,
     report: Report,
     final: Sequence[Any],
@@ -45,22 +44,21 @@ def learn_from_answer(
 
     Args:
         estimates: What learns.
-        host: Reads the response.
         run: The run.
         report: What was built for it.
         final: Its messages at the end.
         response: The answer, or the error that stands for it.
     """
-    if text := host.error_text(response):
+    if text := error_text(response):
         learn_from_failure(estimates, run, report, text)
         return
     run.settled = True
-    usage = host.reported_usage(response)
+    usage = reported_usage(response)
     # The reply was not part of the call; without one it is unknown what was.
-    if usage is not None and final and host.is_reply(final[-1]):
+    if usage is not None and final and is_reply(final[-1]):
         counts = counts_of_call(estimates.tokens, final[:-1], run.beside)
         least = report.estimated - report.sections["window"]
-        answered_by = host.answering_model(response)
+        answered_by = answering_model(response)
         estimates.report(run.estimate, Sent(counts, least), usage.prompt_tokens, answered_by)
 
 

@@ -306,7 +306,9 @@ def _hits(
 ) -> list[Hit]:
     condition, values = scope.condition()
     rows = db.execute(
-        "SELECT id, session_id, conversation_id, seq, role, sender, time, text, in_host"
+        "SELECT id, session_id, conversation_id, seq, role, sender, time, text, in_host AND NOT"
+        " EXISTS (SELECT 1 FROM archived_conversations c WHERE NOT c.in_host"
+        " AND c.conversation_id = archived_messages.conversation_id)"
         " FROM archived_messages WHERE id IN (SELECT value FROM json_each(?))"
         f" AND {condition}",
         [json.dumps(list(ids)), *values],

@@ -147,3 +147,22 @@ async def fetch_version(
         tuple(values),
     )
     return next((version_of_row(row) for row in rows), None)
+
+
+async def prune_versions(db: aiosqlite.Connection, session_id: str, kept: int) -> None:
+    """Removes the oldest versions of a session beyond the newest ``kept``.
+
+    The version of the current summary, the one that says what it covers and the newest
+    conflicting one stay.
+    """
+    await db.execute(
+        "DELETE FROM summary_versions WHERE session_id = :session AND id <= (SELECT id"
+        " FROM summary_versions WHERE session_id = :session ORDER BY id DESC"
+        " LIMIT 1 OFFSET :kept) AND id NOT IN (SELECT coalesce(max(id), 0)"
+        " FROM summary_versions WHERE session_id = :session AND conflicting = 0"
+        " UNION SELECT coalesce(max(id), 0) FROM summary_versions"
+        " WHERE session_id = :session AND conflicting = 0 AND prefix_hash <> ''"
+        " UNION SELECT coalesce(max(id), 0) FROM summary_versions"
+        " WHERE session_id = :session AND conflicting = 1)",
+        {"session": session_id, "kept": kept},
+    )

@@ -26,6 +26,8 @@ class Settings(SharedValues):
         memory_recall_tokens: Tokens they may need together.
         commands_open_to_everyone: Whether every group member may use commands
             that spend tokens or change memory.
+        summary_provider_id: Provider that writes summaries; empty: the session's own.
+        summary_versions_kept: Versions of a summary that are kept.
         language: Language of command answers.
     """
 
@@ -37,6 +39,8 @@ class Settings(SharedValues):
     memory_recall_top_k: Annotated[int, Field(strict=True, ge=0, le=20)] = 3
     memory_recall_tokens: Annotated[int, Field(strict=True, ge=50, le=8000)] = 500
     commands_open_to_everyone: bool = False
+    summary_provider_id: Annotated[str, Field(max_length=200)] = ""
+    summary_versions_kept: Annotated[int, Field(strict=True, ge=5, le=10_000)] = 100
     language: Literal["zh-CN", "en-US"] = "zh-CN"
 
     @classmethod

@@ -5,7 +5,8 @@ Invariants:
 * Every change is one transaction of the ``Database``; a failed one changes nothing.
 * Every SQLite error leaves as ``StorageUnavailable``.
 * ``revision`` moves with every change of editable content and with nothing else.
-* No version is ever changed or removed.
+* No version is ever changed. The oldest beyond the limit of the settings are removed,
+  but never what says what the summary covers, nor the newest conflicting one.
 """
 
 from collections.abc import Mapping, Set
@@ -30,6 +31,7 @@ from .session_rows import (
     fetch_session,
     fetch_version,
     kind_of,
+    prune_versions,
     required_session,
     session_of_row,
     version_of_row,
@@ -154,7 +156,7 @@ class Storage:
                 text = changed["summary"]
                 # An edit refines what is covered; an emptied summary covers nothing.
                 covers = {} if text.strip() else {"prefix_hash": prefix_hash([])}
-                await add_version(db, session_id, now, source="user", text=text, **covers)
+                await self._add_version(db, session_id, now, source="user", text=text, **covers)
             return await required_session(db, session_id)
 
     async def list_sessions(
@@ -259,7 +261,7 @@ class Storage:
         async with self.database.writing() as db:
             current = await required_session(db, session_id)
             conflicting = current.summary != base_summary
-            version_id = await add_version(
+            version_id = await self._add_version(
                 db,
                 session_id,
                 now,
@@ -275,6 +277,13 @@ class Storage:
             if not conflicting:
                 await change_session(db, current, {"summary": text}, now)
             return await fetch_version(db, "id = ?", (version_id,)), conflicting
+
+    async def _add_version(
+        self, db: aiosqlite.Connection, session_id: str, now: int, **columns: Any
+    ) -> int:
+        version_id = await add_version(db, session_id, now, **columns)
+        await prune_versions(db, session_id, self._defaults.summary_versions_kept)
+        return version_id
 
     async def latest_coverage(self, session_id: str) -> Version | None:
         """The version that says what the summary covers; None if it covers nothing."""
@@ -329,7 +338,7 @@ class Storage:
                 return current
             source = version if version.prefix_hash else await _coverage(db, session_id, version)
             await change_session(db, current, {"summary": version.text}, now)
-            await add_version(
+            await self._add_version(
                 db,
                 session_id,
                 now,

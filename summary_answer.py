@@ -1,14 +1,16 @@
 """What of a model's answer may be kept as a summary.
 
 Pure. An answer is either a summary or a ``CompressionRefused`` with the reason; it
-is never shortened or repaired beyond taking off wrappers. Reasoning is never kept.
+is never shortened or repaired beyond taking off wrappers and the line that announces
+a summary. Reasoning is never kept.
 
-Refusals and errors are recognised only where they open a short answer: a summary
-may well quote one, and a summary that is thrown away by mistake costs a call, while
-an error text that is stored replaces everything the model knew.
+Refusals, errors and answers to the chat are recognised only where they open a short
+answer: a summary may well quote one, and a summary that is thrown away by mistake
+costs a call, while an error text that is stored replaces everything the model knew.
 """
 
 import re
+from collections.abc import Sequence
 
 from .context_logic import FIXED_FRAME, SUMMARY_FRAME
 from .errors import CompressionRefused
@@ -28,7 +30,7 @@ _ONE_LINE_FENCE = re.compile(r"\A```([^`\n]+)```\Z")
 _OPENING_FENCE = re.compile(r"\A(`{3,}|~{3,})[^\n`]*(?:\n|\Z)")
 _WRAPPER = re.compile(
     r"^[ \t]*(?:[=-]+[ \t]*(?:AI Summary|Fixed Memory)[ \t]*[=-]+"
-    r"|</?(?:summary|summary_so_far|messages)>"
+    r"|</?(?:summary|summary_so_far|messages|assistant_role)>"
     rf"|{re.escape(SUMMARY_FRAME)}|{re.escape(FIXED_FRAME)})[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
@@ -118,10 +120,45 @@ _ERROR_OF_ANY_LENGTH = re.compile(
     r"|<!doctype html|<html)",
     re.IGNORECASE,
 )
+# "Sure, here is the summary:" before the summary itself.
+_ANNOUNCED = re.compile(
+    r"\A(?:(?:sure|certainly|of course|okay|ok|here)\b|(?:好的|好|当然|没问题|以下|下面))"
+    r"[^\n]{0,80}[:：][ \t*]*\n+(?=\s*\S)",
+    re.IGNORECASE,
+)
+# Said to somebody, not about somebody.
+_SPOKEN_TO = re.compile(
+    r"\A\s*(?:"
+    r"(?:sure|certainly|of course|absolutely|okay|ok|yes|no problem|hello|hi|hey|thanks|thank you"
+    r"|great question|good question|got it|understood)(?: \w+)?\s*[,!.]"
+    r"|you(?:'re| are) welcome\b|(?:i'd|i would) be (?:happy|glad)\b|(?:happy|glad) to help\b"
+    r"|(?:好的|好呀|好啊|好嘞|当然(?:可以)?|没问题|明白了?|收到|知道了|记住了|可以的|嗯嗯?|[您你]好|哈哈+|谢谢)"
+    r"\s*[呀啊的了]?[，,！!。~～]"
+    r"|不客气|很高兴(?:能|为)"
+    r"|(?:assistant|ai|助手|机器人)\s*[:：]"
+    r")",
+    re.IGNORECASE,
+)
+# An offer or a question to the reader at the very end.
+_OFFER = re.compile(
+    r"(?:(?:let me know if|feel free to|how can i (?:help|assist)|would you like(?: me)? to"
+    r"|do you (?:want|need) me to|anything else i can)[^\n]{0,80}"
+    r"|(?:需要我|要不要我|要我)[^。\n]{0,30}吗|(?:还有什么|有什么)[^。\n]{0,12}(?:可以帮|能帮|需要)[^。\n]{0,12}"
+    r"|请(?:随时)?告诉我[^。\n]{0,20})[?？!！。.]*\s*\Z",
+    re.IGNORECASE,
+)
+_STRUCTURE = re.compile(r"^\s*(?:#{1,6}\s|[-*•]\s|\d+[.)、]\s)", re.MULTILINE)
+# Shorter messages may well be all that there is to say about a chat.
+_REPEATED_LEAST = 40
 
 
 def clean_answer(
-    text: str, *, role: str = "assistant", reasoning: str = "", finish: str | None = None
+    text: str,
+    *,
+    role: str = "assistant",
+    reasoning: str = "",
+    finish: str | None = None,
+    spoken: Sequence[str] = (),
 ) -> str:
     """The summary in a model's answer.
 
@@ -130,6 +167,7 @@ def clean_answer(
         role: The answer's role as the host reports it; ``err`` is a failure.
         reasoning: Reasoning that the provider reported apart; never kept.
         finish: The provider's finish reason, if known.
+        spoken: What the assistant said in the chat; a repetition is no summary.
 
     Raises:
         CompressionRefused: There is no summary in it.
@@ -148,7 +186,19 @@ def clean_answer(
         raise CompressionRefused("answer_reasoning_only" if only_reasoning else "answer_empty")
     if says_nothing(cleaned):
         raise CompressionRefused("answer_refused", excerpt=excerpt(cleaned, 80))
+    if answers_chat(cleaned, spoken):
+        raise CompressionRefused("answer_to_chat", excerpt=excerpt(cleaned, 80))
     return cleaned
+
+
+def answers_chat(text: str, spoken: Sequence[str] = ()) -> bool:
+    """Whether a cleaned answer goes on with the chat instead of summarising it."""
+    line = " ".join(text.split())
+    if len(line) >= _REPEATED_LEAST and any(line == " ".join(said.split()) for said in spoken):
+        return True
+    if len(text) > SHORT_ANSWER or _STRUCTURE.search(text):
+        return False
+    return bool(_SPOKEN_TO.match(text.replace("’", "'")) or _OFFER.search(text))
 
 
 def says_nothing(text: str) -> bool:
@@ -217,6 +267,7 @@ def _without_wrappers(text: str) -> str:
     # Wrappers come in any order: reasoning inside a fence, a fence inside a tag.
     for _ in range(_MAX_WRAPPERS):
         previous, text = text, unwrapped(_without_fence(without_reasoning(text)))
+        text = _ANNOUNCED.sub("", text).strip()
         if text == previous:
             break
     return text

@@ -13,7 +13,7 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
 from .errors import CompressionRefused
-from .message_text import TranscriptMessage, clean_text
+from .message_text import TranscriptMessage, clean_text, shorten
 from .summary_answer import unwrapped, without_leading_reasoning
 
 _PROMPTS = Path(__file__).parent / "prompts"
@@ -21,7 +21,9 @@ _ENVIRONMENT = SandboxedEnvironment(
     undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
 )
 # A message could otherwise end the block it stands in.
-_DELIMITER = re.compile(r"<(/?(?:messages|summary_so_far)\s*)>", re.IGNORECASE)
+_DELIMITER = re.compile(r"<(/?(?:messages|summary_so_far|assistant_role)\s*)>", re.IGNORECASE)
+# A role is told by its beginning; all of it would cost as much as a chapter of chat.
+_PERSONA_HEAD, _PERSONA_TAIL = 1200, 300
 
 
 def default_template() -> str:
@@ -32,6 +34,15 @@ def default_template() -> str:
 def system_prompt() -> str:
     """The system prompt of every compression call."""
     return (_PROMPTS / "system.j2").read_text(encoding="utf-8").strip()
+
+
+def shorten_prompt(summary: str, target_tokens: int) -> str:
+    """The prompt that has a summary shortened."""
+    source = (_PROMPTS / "shorten.j2").read_text(encoding="utf-8")
+    prompt = _ENVIRONMENT.from_string(source).render(
+        summary=_material(summary), target_tokens=target_tokens
+    )
+    return clean_text(prompt)
 
 
 def render_messages(messages: Sequence[TranscriptMessage]) -> str:
@@ -52,16 +63,18 @@ def render_prompt(
     summary: str,
     focus: str,
     target_tokens: int,
+    persona: str = "",
 ) -> str:
     """Renders a compress prompt.
 
     Args:
         template: A Jinja2 template; blank means the default one. Variables:
-            ``messages``, ``summary``, ``focus``, ``target_tokens``.
+            ``messages``, ``summary``, ``focus``, ``persona``, ``target_tokens``.
         messages: The messages to summarise.
         summary: The summary so far; its wrapper is taken off.
         focus: What the user asked to pay attention to.
         target_tokens: Wanted length of the summary.
+        persona: The role that the assistant plays in the chat.
 
     Raises:
         CompressionRefused: The template is broken.
@@ -72,8 +85,12 @@ def render_prompt(
         "messages": render_messages(messages),
     }
     source = template if template.strip() else default_template()
+    extra = {
+        "persona": _material(shorten(persona.strip(), _PERSONA_HEAD, _PERSONA_TAIL)),
+        "target_tokens": target_tokens,
+    }
     try:
-        prompt = _ENVIRONMENT.from_string(source).render(**material, target_tokens=target_tokens)
+        prompt = _ENVIRONMENT.from_string(source).render(**material, **extra)
     except Exception as error:
         # A user's template can raise anything.
         raise CompressionRefused("bad_template", error=_reason(error)) from error

@@ -81,6 +81,19 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "开始压缩本会话的历史，完成后会在这里告诉你。",
         "Compressing this chat's history; the result will be reported here.",
     ),
+    "compress_started_steps": (
+        "开始压缩本会话的历史。历史较长，分 {total} 步进行，完成后会在这里告诉你。",
+        "Compressing this chat's history. It is long and takes {total} steps; the result will be "
+        "reported here.",
+    ),
+    "compress_running": (
+        "正在压缩：第 {done} 步，共 {total} 步。完成后会在这里告诉你。",
+        "Already compressing: {done} of {total} steps done. The result will be reported here.",
+    ),
+    "compress_progress": (
+        "压缩进行中：已完成 {done}/{total} 步。",
+        "Compressing: {done} of {total} steps done.",
+    ),
     "compress_done": (
         "压缩完成：{covered} 条消息，约 {before} → {after} tokens。摘要可在插件页面查看和修改。",
         "Done: {covered} messages, about {before} → {after} tokens. Review the summary on the "
@@ -105,11 +118,44 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "这个会话没有可用的对话模型。请先在 AstrBot 里配置一个。",
         "This chat has no chat model. Configure one in AstrBot first.",
     ),
-    "history_too_large": (
-        "历史约 {tokens} tokens，超过模型能一次读完的 {limit} tokens，没有调用模型。"
-        "可以换用上下文更大的模型，或调低摘要目标长度后再试。",
-        "The history is about {tokens} tokens, more than the {limit} the model can read at once; "
-        "no model was called. Try a model with a larger window or a smaller summary target.",
+    "too_few_new": (
+        "上次压缩之后只有 {count} 条新消息（至少要 {least} 条），没有调用模型，摘要没有改变。"
+        "要从全部历史重新生成，请发送 /立即压缩 重建。",
+        "Only {count} new messages since the last compression (at least {least} are needed); no "
+        "model was called and the summary is unchanged. To make it anew from the whole history, "
+        "send /context_compress rebuild.",
+    ),
+    "window_too_small": (
+        "模型一次只能读约 {limit} tokens，提示词和摘要就要约 {needed}，放不下历史，没有调用模型。"
+        "可以换用上下文更大的模型，缩短现有摘要，或调低摘要目标长度。",
+        "The model can read about {limit} tokens at once; prompt and summary alone need about "
+        "{needed} and leave no room for history. No model was called. Try a model with a larger "
+        "window, a shorter summary or a smaller summary target.",
+    ),
+    "summary_provider_missing": (
+        "插件设置里为摘要选的模型（{provider}）不存在或不可用，没有调用模型。请重新选择或清空。",
+        "The model chosen for summaries in the plugin's settings ({provider}) does not exist or "
+        "cannot be used; no model was called. Choose another one or none.",
+    ),
+    "prompt_too_long": (
+        "模型说内容太长（{error}），已经分到最短仍然放不下；原来的摘要没有改变。请换用上下文更大的模型。",
+        "The model finds the text too long ({error}), even in the shortest steps; the old summary "
+        "is unchanged. Use a model with a larger window.",
+    ),
+    "no_gain": (
+        "自动压缩没有节省内容（约 {before} → {after} tokens），已停止，摘要没有改变。"
+        "新消息再多一倍时会再试一次。",
+        "Automatic compression saved nothing (about {before} → {after} tokens) and stopped; the "
+        "summary is unchanged. It tries again with twice as many new messages.",
+    ),
+    "auto_started": (
+        "开始自动压缩较早的 {count} 条消息，聊天不受影响。",
+        "Compressing {count} earlier messages automatically; the chat goes on.",
+    ),
+    "auto_retry": (
+        "自动压缩失败 {failures} 次，{minutes} 分钟内不再尝试。原因：{reason}",
+        "Automatic compression failed {failures} times and waits {minutes} minutes. Reason: "
+        "{reason}",
     ),
     "bad_template": (
         "压缩提示词的模板有错误：{error}。请在插件页面修改或恢复默认。",
@@ -131,6 +177,18 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "模型没有给出摘要（“{excerpt}”）；原来的摘要没有改变。",
         "The model gave no summary (“{excerpt}”); the old summary is unchanged.",
     ),
+    "answer_to_chat": (
+        "模型在回答聊天，而不是写摘要（“{excerpt}”）；原来的摘要没有改变。可以再试一次或换一个模型。",
+        "The model answered the chat instead of summarising it (“{excerpt}”); the old summary is "
+        "unchanged. Try again or use another model.",
+    ),
+    "answer_too_long": (
+        "模型写的摘要太长（约 {tokens} tokens，目标 {target}），要求缩短后仍然太长；"
+        "原来的摘要没有改变。请调高摘要目标长度或换一个模型。",
+        "The model's summary is far too long (about {tokens} tokens, target {target}), even after "
+        "it was asked to shorten it; the old summary is unchanged. Raise the summary target or "
+        "use another model.",
+    ),
     "answer_cut_off": (
         "模型的回答被截断了，原来的摘要没有改变。请调低摘要目标长度或提高模型的最大输出。",
         "The model's answer was cut off; the old summary is unchanged. Lower the summary target "
@@ -143,6 +201,45 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "compress_failed": (
         "压缩失败：{error}。原来的摘要没有改变。",
         "Not compressed: {error}. The old summary is unchanged.",
+    ),
+    "no_conversations": (
+        "这个会话还没有存档的对话。消息在下一次和模型对话之后存档；存档可以在插件页面的设置里开关。",
+        "Nothing is archived for this chat yet. Messages are archived after the next talk with "
+        "the model; archiving is switched on the plugin's page.",
+    ),
+    "conversations_head": (
+        "本会话的对话，最近的在前（共 {total} 个）：",
+        "This chat's conversations, newest first ({total} in all):",
+    ),
+    "conversation_line": (
+        "{number}. {time} · {messages} 条 · {place} · {title}",
+        "{number}. {time} · {messages} messages · {place} · {title}",
+    ),
+    "conversation_current": ("当前", "current"),
+    "conversation_in_host": ("在 AstrBot 里", "in AstrBot"),
+    "conversation_archived": ("只在存档里", "archive only"),
+    "conversations_foot": (
+        "发送 /恢复会话 序号，把其中一个恢复为新的当前对话；更早的请在插件页面查看。",
+        "Send /resume_conversation NUMBER to bring one back as the new current conversation; "
+        "older ones are on the plugin's page.",
+    ),
+    "resume_usage": (
+        "请写上序号，例如：/恢复会话 2。序号用 /历史会话 查看。",
+        "Give a number, for example /resume_conversation 2. /conversations lists them.",
+    ),
+    "resume_unknown": (
+        "没有序号为 {number} 的对话（共 {total} 个）。请用 /历史会话 查看序号。",
+        "There is no conversation {number} (of {total}). /conversations lists them.",
+    ),
+    "resume_failed": (
+        "这个对话无法恢复：存档里没有 AstrBot 能读取的消息。当前对话没有改变。",
+        "This conversation cannot be brought back: the archive holds nothing that AstrBot can "
+        "load. The current conversation is unchanged.",
+    ),
+    "resumed": (
+        "已恢复为新的当前对话：{title}（{messages} 条消息）。原来的对话没有改变。",
+        "Brought back as the new current conversation: {title} ({messages} messages). The other "
+        "conversations are unchanged.",
     ),
     "internal_error": (
         "压缩时出现意外错误（{error}），原来的摘要没有改变。详情见 AstrBot 日志。",

@@ -14,11 +14,14 @@ from typing import Any
 from astrbot.api.web import error_response, json_response, request
 from pydantic import BaseModel, ValidationError
 
+from .api_history import HistoryApi
 from .api_memories import MemoryApi
 from .api_models import (
     ApplyBody,
     CompressBody,
     ExportQuery,
+    HistoryExportQuery,
+    HistoryQuery,
     ImportQuery,
     ListQuery,
     MemoriesQuery,
@@ -28,6 +31,7 @@ from .api_models import (
     PreviewQuery,
     RequestsQuery,
     RestoreBody,
+    ResumeBody,
     SaveBody,
     SessionQuery,
     TopicBody,
@@ -36,7 +40,13 @@ from .api_models import (
 from .api_requests import RequestApi
 from .api_sessions import SessionApi
 from .api_transfer import TransferApi
-from .errors import ContextManagerError, InvalidChange, StaleRevision, UnknownSession
+from .errors import (
+    ContextManagerError,
+    InvalidChange,
+    StaleRevision,
+    UnknownConversation,
+    UnknownSession,
+)
 from .message_text import clean_text
 
 logger = logging.getLogger("astrbot")
@@ -100,7 +110,7 @@ def _route(
             return _bad_input(error)
         except InvalidChange as error:
             return error_response(str(error), status_code=400, data={"field": error.field})
-        except UnknownSession as error:
+        except (UnknownSession, UnknownConversation) as error:
             return error_response(str(error), status_code=404)
         except ContextManagerError as error:
             return error_response(str(error), status_code=503)
@@ -123,6 +133,7 @@ async def _handled(api: SessionApi, handler: Callable[[Any], Awaitable[Any]], gi
 def register_routes(context: Any, plugin: Any) -> None:
     """Registers every route of the page; the host never unregisters one."""
     api, requests, transfer = SessionApi(plugin), RequestApi(plugin), TransferApi(plugin)
+    history = HistoryApi(plugin)
     memories = MemoryApi(plugin)
     routes: list[tuple[str, str, Callable[[Any], Awaitable[Any]], type]] = [
         ("sessions", "GET", api.sessions, ListQuery),
@@ -144,6 +155,11 @@ def register_routes(context: Any, plugin: Any) -> None:
         ("export", "GET", transfer.export, ExportQuery),
         ("import", "POST", transfer.import_file, ImportQuery),
         ("import/preview", "POST", transfer.preview_import, Nothing),
+        ("conversations", "GET", history.conversations, SessionQuery),
+        ("conversations/resume", "POST", history.resume, ResumeBody),
+        ("history", "GET", history.history, HistoryQuery),
+        ("history/delete", "POST", history.delete, SessionQuery),
+        ("history/export", "GET", history.export, HistoryExportQuery),
         ("health", "GET", api.health, Nothing),
     ]
     for path, method, handler, model in routes:

@@ -27,8 +27,8 @@ from astrbot.core.agent.context.token_counter import EstimateTokenCounter  # noq
 from astrbot.core.agent.message import Message  # noqa: E402
 from astrbot_plugin_context_manager.bounded import BoundedMap  # noqa: E402
 from astrbot_plugin_context_manager.calibration import PROMPT, add  # noqa: E402
-from astrbot_plugin_context_manager.chat_provider import ChatProvider  # noqa: E402
 from astrbot_plugin_context_manager.context_logic import Cost, Limits, build  # noqa: E402
+from astrbot_plugin_context_manager.host_types import ChatProvider  # noqa: E402
 from astrbot_plugin_context_manager.prompt_estimates import (  # noqa: E402
     Estimate,
     PromptEstimates,

@@ -259,6 +259,11 @@ class HostProcess:
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
     def stop(self) -> None:
         """Ends the host in good order; kills it if that takes too long."""
         if self.running:

@@ -6,6 +6,8 @@ import { draftBase, isDirty, onDrafts } from "./drafts.js";
 import { ago, t } from "./i18n.js";
 import { nameOf } from "./list.js";
 import { compressTab } from "./tab_compress.js";
+import { historyTab } from "./tab_history.js";
+import { memoriesTab } from "./tab_memories.js";
 import { memoryTab } from "./tab_memory.js";
 import { nextTab } from "./tab_next.js";
 import { settingsTab } from "./tab_settings.js";
@@ -14,7 +16,7 @@ import { transferView } from "./transfer.js";
 import { failed, loading, tabs } from "./ui.js";
 
 const TABS = {
-  memory: memoryTab, compress: compressTab, versions: versionsTab, next: nextTab, settings: settingsTab,
+  memory: memoryTab, memories: memoriesTab, compress: compressTab, versions: versionsTab, next: nextTab, history: historyTab, settings: settingsTab,
   transfer: (session) => transferView(session),
 };
 

@@ -375,6 +375,6 @@ def test_a_group_member_may_not_compress_but_its_admins_may(host: HostProcess) -
     assert len(refused) == 1 and "只对" in refused[0]
     assert len(host.model.requests(kind="plain")) == before
     for role in ("admin", "owner"):
-        allowed = chat.command("/立即压缩 重点", sender=chat.number, role=role)
+        allowed = chat.command("/立即压缩 重建 重点", sender=chat.number, role=role)
         assert len(allowed) == 2 and f"{MESSAGES} 条消息" in allowed[1]
-    assert len(chat.command("/立即压缩 重点")) == 2
+    assert len(chat.command("/立即压缩 重建")) == 2

@@ -20,10 +20,6 @@ from .profiles import BARE, PROFILES, VERSIONS, Profile
 # Here the two versions save differently, so these are always run on both.
 DIFFERENT = {"error", "tool_answers"}
 SAMPLE = 3
-LOST = (
-    "after the switch-off the host drops all but the waiting message and saves that; "
-    "nothing of the cut turn is left by which the repair could tell it from a reset"
-)
 HOST_SUMMARY = (
     "Our previous history conversation summary",
     "Acknowledged the summary of our previous",
@@ -40,8 +36,6 @@ def _cases() -> list:
                 marks = [pytest.mark.xdist_group(f"{version}-{profile.name}")]
                 if not _always(profile, path):
                     marks.append(pytest.mark.full)
-                if _is_lost(version, profile, path):
-                    marks.append(pytest.mark.xfail(reason=LOST))
                 name = f"{version}-{profile.name}-{path.name.replace(' ', '-')}"
                 cases.append(pytest.param(version, profile, path, marks=marks, id=name))
     return cases
@@ -52,11 +46,6 @@ def _always(profile: Profile, path: Path) -> bool:
         return True
     digest = hashlib.sha256(f"{profile.name} {path.name}".encode()).digest()
     return digest[0] % SAMPLE == 0
-
-
-def _is_lost(version: str, profile: Profile, path: Path) -> bool:
-    tight = profile.host_cuts and profile.max_context_tokens > 0
-    return version == "4.29.3" and path.waiting and path.exit == "off_tools" and tight
 
 
 def _reference(hosts: HostPool, version: str, path: Path, tool: str) -> list[dict]:

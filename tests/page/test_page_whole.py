@@ -12,7 +12,7 @@ from dev.page_seed import add_requests, add_session, add_sessions, add_version, 
 
 from .driver import MemoryPage
 
-TABS = ("memory", "compress", "versions", "next", "settings", "transfer")
+TABS = ("memory", "compress", "versions", "next", "history", "settings", "transfer")
 HOSTILE = (
     '"><img src=x onerror="console.log(\'pwned\');alert(1)"></textarea>'
     "<script>console.log('pwned')</script><svg onload=alert(1)> "

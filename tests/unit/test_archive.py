@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 from astrbot_plugin_context_manager.archive import STEP, Archive, HostConversation
+from astrbot_plugin_context_manager.archive_reader import ArchiveReader, Place
 from astrbot_plugin_context_manager.archive_rows import Turn, content_hash, plan_changes
 from astrbot_plugin_context_manager.database import Database
 from astrbot_plugin_context_manager.errors import StorageUnavailable
@@ -157,6 +158,7 @@ async def test_a_long_backlog_is_taken_in_bounded_transactions(archive, database
         said("a", "b", "c", "other"),
         said("a", "edited", "c", "d"),
         said("c", "d"),
+        said("all", "new"),
         said("a", "d", "e", "f"),
         said("new", "a", "b", "c", "d", "new end"),
         said("a", "new", "b", "c", "newer", "d"),
@@ -168,7 +170,8 @@ async def test_the_archive_follows_every_change_and_keeps_what_left(archive, dat
     await archive.take_over(conversation(), after)
     assert held(database) == after
     assert sorted(set(texts(database))) == sorted({m["content"] for m in before + after})
-    assert len({row["seq"] for row in rows(database)}) == len(rows(database))
+    places = [(row["conversation_id"], row["seq"]) for row in rows(database)]
+    assert len(set(places)) == len(places)
 
 
 async def test_an_edited_message_stands_at_the_place_of_the_old_one(archive, database):
@@ -178,12 +181,32 @@ async def test_an_edited_message_stands_at_the_place_of_the_old_one(archive, dat
     assert texts(database, "in_host = 0") == ["b"]
 
 
-async def test_what_is_said_after_a_reset_stands_behind_what_was_said_before(archive, database):
-    await archive.take_over(conversation(), said("a", "b"))
-    await archive.take_over(conversation(), [])
-    await archive.take_over(conversation(), said("a", "c"))
-    assert texts(database) == ["a", "b", "a", "c"]
-    assert [row["in_host"] for row in rows(database)] == [0, 0, 1, 1]
+@pytest.mark.parametrize("seen_empty", [True, False])
+async def test_a_reset_sets_what_was_said_before_apart(archive, database, seen_empty):
+    await archive.take_over(conversation(), said("a", "b", "c", "d"))
+    await archive.take_over(conversation(), said("a", "B", "c", "d"))
+    if seen_empty:
+        await archive.take_over(conversation(), [])
+    await archive.take_over(conversation(), said("x", "y"))
+    assert texts(database, "conversation_id = 'c1'") == ["x", "y"]
+    assert texts(database, "conversation_id = 'c1#1'") == ["a", "b", "B", "c", "d"]
+    first, second = await ArchiveReader(database).conversations(GROUP)
+    assert {first.conversation_id: first.in_host, second.conversation_id: second.in_host} == {
+        "c1": True,
+        "c1#1": False,
+    }
+    brought_back = await ArchiveReader(database).last_state(GROUP, "c1#1")
+    assert brought_back == said("a", "B", "c", "d")
+    await archive.take_over(conversation(), said("new"))
+    assert texts(database, "conversation_id = 'c1#2'") == ["x", "y"]
+
+
+async def test_a_conversation_without_a_title_is_named_by_how_it_began(archive, database):
+    await archive.take_over(conversation(), said("where is it?\nplease", "here"))
+    await archive.take_over(conversation("c2", title="Named"), said("x"))
+    await archive.take_over(conversation("c2"), said("x", "y"))
+    titles = {c.conversation_id: c.title for c in await ArchiveReader(database).conversations()}
+    assert titles == {"c1": "where is it?", "c2": "Named"}
 
 
 async def test_equal_messages_are_told_apart_by_their_place(archive, database):
@@ -205,16 +228,73 @@ async def test_a_deleted_conversation_keeps_its_messages(archive, database):
     await archive.take_over(conversation(), said("a", "b"))
     await archive.take_over(conversation("c2"), said("c", "d"))
     await archive.mark_deleted(GROUP, ["c1"])
-    assert [row["in_host"] for row in rows(database)] == [0, 0, 1, 1]
-    found = {c.conversation_id: c for c in await archive.conversations(GROUP)}
+    reader = ArchiveReader(database)
+    found = {c.conversation_id: c for c in await reader.conversations(GROUP)}
     assert (found["c1"].in_host, found["c1"].messages) == (False, 2)
     assert found["c2"].in_host
+    entries, _, _ = await reader.messages(Place(GROUP, "c1"), 10, 0)
+    assert [(e.text, e.in_host) for e in entries] == [("a", False), ("b", False)]
 
 
 def test_a_plan_moves_no_row_that_stays():
     plan = plan_changes(list("abcdef"), list("abXdYf"))
     assert plan.gone == [2, 4]
     assert [(i.start, i.end, i.before) for i in plan.insertions] == [(2, 3, 3), (4, 5, 5)]
+
+
+# Reading
+
+
+async def test_a_conversation_is_read_by_pages_and_at_the_place_of_a_message(archive, database):
+    await archive.take_over(conversation(), said(*(f"m{i}" for i in range(100))))
+    reader = ArchiveReader(database)
+    entries, total, _ = await reader.messages(Place(GROUP, "c1"), 10, 20)
+    assert ([e.text for e in entries][:2], total) == (["m20", "m21"], 100)
+    for wanted, first in ((50, 45), (2, 0), (99, 90)):
+        row_id = rows(database, f"text = 'm{wanted}'")[0]["id"]
+        entries, _, offset = await reader.messages(Place(GROUP, "c1"), 10, 0, row_id)
+        assert offset == first and f"m{wanted}" in [e.text for e in entries]
+
+
+async def test_without_a_conversation_the_newest_messages_come_first(archive, database):
+    await archive.take_over(conversation(), said("a", "b"))
+    await archive.take_over(conversation("c2"), said("c", "d"))
+    await archive.take_over(conversation("c3", "qq:GroupMessage:2"), said("e"))
+    reader = ArchiveReader(database)
+    entries, total, _ = await reader.messages(Place(GROUP), 3, 0)
+    assert ([e.text for e in entries], total) == (["d", "c", "b"], 4)
+    entries, total, _ = await reader.messages(Place(role="user", since=1, until=10**10), 9, 0)
+    assert ([e.text for e in entries], total) == (["e", "c", "a"], 3)
+
+
+async def test_a_whole_conversation_is_read_in_pieces_with_everything_stored(
+    archive, database, monkeypatch
+):
+    monkeypatch.setitem(ArchiveReader.whole.__globals__, "_CHUNK", 7)
+    history = said(*(f"m{i}" for i in range(20)))
+    await archive.take_over(conversation(), history)
+    await archive.take_over(conversation(), said("M0", *(f"m{i}" for i in range(1, 20))))
+    found = [pair async for pair in ArchiveReader(database).whole("c1")]
+    assert [message["content"] for _, message in found][:3] == ["m0", "M0", "m1"]
+    assert [entry.in_host for entry, _ in found] == [False, *[True] * 20]
+
+
+async def test_media_that_were_not_kept_come_back_as_text(archive, database):
+    parts = [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": PICTURE}},
+        {"type": "image_url", "image_url": {"url": "https://host/picture.png"}},
+    ]
+    await archive.take_over(conversation(), [{"role": "user", "content": parts}])
+    [message] = await ArchiveReader(database).last_state(GROUP, "c1")
+    text, picture, linked = message["content"]
+    assert (text, linked) == (parts[0], parts[2])
+    assert picture["type"] == "text" and picture["text"].startswith("[图片 ")
+
+
+async def test_another_sessions_conversation_cannot_be_brought_back(archive, database):
+    await archive.take_over(conversation(), said("a"))
+    assert await ArchiveReader(database).last_state("qq:GroupMessage:2", "c1") == []
 
 
 # Deleting
@@ -249,7 +329,7 @@ async def test_what_was_deleted_does_not_come_back_with_the_next_message(archive
     await archive.delete_session(GROUP, [("c1", 2)])
     await archive.take_over(conversation(), said("a", "b", "c", "d"))
     assert texts(database) == ["c", "d"]
-    assert (await archive.conversations(GROUP))[0].messages == 2
+    assert (await ArchiveReader(database).conversations(GROUP))[0].messages == 2
 
 
 async def test_a_reset_after_the_deletion_starts_the_archive_anew(archive, database):

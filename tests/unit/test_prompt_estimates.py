@@ -13,9 +13,9 @@ from astrbot_plugin_context_manager.calibration import (
     UNKNOWN_MARGIN,
 )
 from astrbot_plugin_context_manager.calibration_store import KEPT_MODELS, CalibrationStore
-from astrbot_plugin_context_manager.chat_provider import ChatProvider
 from astrbot_plugin_context_manager.context_logic import Cost, Limits, build
 from astrbot_plugin_context_manager.database import Database
+from astrbot_plugin_context_manager.host_types import ChatProvider
 from astrbot_plugin_context_manager.prompt_estimates import PromptEstimates, Sent
 from astrbot_plugin_context_manager.tokens import TokenCounter
 

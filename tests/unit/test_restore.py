@@ -2,7 +2,9 @@
 
 from itertools import pairwise
 
-from astrbot_plugin_context_manager.context_logic import repaired_behind_turn, repaired_history
+import pytest
+from astrbot_plugin_context_manager.context_logic import repaired_history
+from astrbot_plugin_context_manager.projection import repaired_behind_short
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,15 +129,27 @@ def test_a_conversation_that_was_reset_edited_or_deleted_stays_so():
         assert repaired_history(stored, sent, whole, loaded) is None
 
 
-def test_a_cut_copy_that_the_host_cut_once_more_is_found_by_its_turn():
-    loaded, turn = list("abcdef"), ["now", "answer"]
-    whole = [*loaded, *turn]
-    stored = ["host summary", "f", *turn, "later", "reply"]
-    assert repaired_behind_turn(stored, turn, whole, loaded) == [*whole, "later", "reply"]
+SHORT = ["e", "f", "now", "answer"]
 
 
-def test_without_its_turn_a_conversation_is_left_alone():
-    loaded, turn = list("abcdef"), ["now", "answer"]
-    for stored in ([], ["later"], ["now", "edited"], [*loaded, *turn]):
-        assert repaired_behind_turn(stored, turn, [*loaded, *turn], loaded) is None
-    assert repaired_behind_turn(["x"], [], loaded, loaded) is None
+@pytest.mark.parametrize(
+    ("stored", "new"),
+    [
+        ([*SHORT, "later", "reply"], ["later", "reply"]),
+        (["now", "answer", "later", "reply"], ["later", "reply"]),
+        (["later", "reply"], ["later", "reply"]),
+        (["summary", "seen", "now", "answer", "later", "reply"], ["later", "reply"]),
+        (["later", "answer"], ["later", "answer"]),
+    ],
+)
+def test_what_a_waiting_message_left_of_the_short_list_is_put_back_behind_the_whole(stored, new):
+    loaded = list("abcdef")
+    repaired = [*loaded, "now", "answer"]
+    assert repaired_behind_short(stored, SHORT, repaired, loaded) == [*repaired, *new]
+
+
+def test_a_whole_or_emptied_conversation_is_left_alone_after_a_waiting_message():
+    loaded = list("abcdef")
+    repaired = [*loaded, "now", "answer"]
+    for stored in ([], repaired, [*loaded, "later", "reply"]):
+        assert repaired_behind_short(stored, SHORT, repaired, loaded) is None

@@ -1,11 +1,11 @@
 """The page's border: what comes in is checked, what goes wrong has its status."""
 
-import asyncio
 import json
 from types import SimpleNamespace
 
 import pytest
 from astrbot.api.web import PluginRequest, bind_request_context
+from astrbot_plugin_context_manager.compression import Compressor
 from astrbot_plugin_context_manager.errors import StorageUnavailable
 from astrbot_plugin_context_manager.settings import Settings
 from astrbot_plugin_context_manager.storage import Storage
@@ -35,21 +35,17 @@ class FakeHost:
     async def load_history(self, session_id):
         return self.history
 
+    async def current_chat_provider(self, session_id):
+        return None
+
+    async def persona(self, session_id, conversation_id):
+        return ""
+
     async def session_exists(self, session_id):
         return session_id.startswith("known:")
 
     def settings_warnings(self):
         return []
-
-
-class FakeJob:
-    """A job that found nothing to do."""
-
-    async def prepared(self):
-        await asyncio.sleep(0)
-
-    def as_dict(self):
-        return {"state": "failed"}
 
 
 class Page:
@@ -91,11 +87,12 @@ class Page:
 async def page(tmp_path):
     storage = await Storage.open(tmp_path / "context_manager.db", Settings())
     await storage.see_session(GROUP, "群", "qq", 100)
+    host, tokens = FakeHost(), TokenCounter()
     plugin = SimpleNamespace(
         storage=storage,
-        compressor=SimpleNamespace(start=lambda *_: FakeJob(), job=lambda _: FakeJob()),
-        host=FakeHost(),
-        tokens=TokenCounter(),
+        compressor=Compressor(storage, host, tokens, Settings()),
+        host=host,
+        tokens=tokens,
         texts=Texts("en-US"),
         settings=Settings(),
         setting_problems=[],
@@ -215,7 +212,8 @@ async def test_coverage_says_what_the_summary_stands_for(page):
 async def test_a_session_known_only_to_the_host_gets_its_row_when_it_is_compressed(page):
     known = "known:GroupMessage:1"
     assert (await page.get("session", session_id=known))[0] == 404
-    assert await page.post("session/compress", {"session_id": known}) == (200, {"state": "failed"})
+    status, job = await page.post("session/compress", {"session_id": known})
+    assert (status, job["state"]) == (200, "failed")
     row = (await page.get("session", session_id=known))[1]
     assert (row["platform"], row["kind"], row["last_seen_at"]) == ("known", "group", 0)
     unknown = {"session_id": "nobody"}

@@ -25,6 +25,8 @@ class Probe(Star):
         super().__init__(context)
         GATES.mkdir(parents=True, exist_ok=True)
         context.register_web_api(f"/{NAME}/running", self.running, ["GET"], "Running work")
+        context.register_web_api(f"/{NAME}/hold_lock", self.hold_lock, ["GET"], "Hold a lock")
+        self._holders: set[asyncio.Task] = set()
 
     async def running(self) -> dict:
         """Names what still runs for one session, repairs of the plugin included."""
@@ -35,6 +37,16 @@ class Probe(Star):
             "running": [name for name in names if name],
             "at_lock": counts.get(session_id, 0),
         }
+
+    async def hold_lock(self) -> dict:
+        """Queues for a session's lock and keeps it for good once it gets it."""
+
+        async def hold(session_id: str) -> None:
+            async with session_lock_manager.acquire_lock(session_id):
+                await asyncio.Event().wait()
+
+        self._holders.add(asyncio.create_task(hold(request.query.get("session_id"))))
+        return {"queued": True}
 
     @filter.llm_tool(name="lookup")
     async def lookup(self, event: AstrMessageEvent, text: str):

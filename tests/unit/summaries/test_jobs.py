@@ -6,95 +6,11 @@ import sqlite3
 
 import pytest
 from astrbot_plugin_context_manager import storage as storage_module
-from astrbot_plugin_context_manager.compression import Compressor
 from astrbot_plugin_context_manager.host import ChatProvider, LLMAnswer
 from astrbot_plugin_context_manager.settings import Settings
-from astrbot_plugin_context_manager.storage import Storage
-from astrbot_plugin_context_manager.tokens import TokenCounter
 from astrbot_plugin_context_manager.watermark import prefix_hash
 
-SESSION = "qq:GroupMessage:1"
-HISTORY = [
-    {"role": "user", "content": "我叫小明，住在广州天河路12号"},
-    {"role": "assistant", "content": "记住了"},
-    {"role": "_checkpoint", "content": {"id": "x"}},
-]
-
-
-class ScriptedHost:
-    """The host's side of a compression, with a scripted model."""
-
-    def __init__(self):
-        self.history = {SESSION: list(HISTORY)}
-        self.answers = ["## 事实\n- 小明住在广州天河路12号"]
-        self.prompts = []
-        self.sent = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.asked = asyncio.Event()
-        self.provider = ChatProvider("p", "model-x", 0)
-
-    async def load_history(self, session_id):
-        return self.conversation(session_id), list(self.history.get(session_id, []))
-
-    def conversation(self, session_id):
-        return f"conv-{session_id}" if session_id in self.history else None
-
-    async def current_chat_provider(self, session_id):
-        return self.provider
-
-    async def generate(self, session_id, provider_id, system_prompt, prompt):
-        self.prompts.append((session_id, prompt))
-        self.sent.append((provider_id, system_prompt + prompt))
-        self.asked.set()
-        await self.gate.wait()
-        answer = self.answers[min(len(self.prompts), len(self.answers)) - 1]
-        if isinstance(answer, BaseException):
-            raise answer
-        if isinstance(answer, LLMAnswer):
-            return answer
-        return LLMAnswer(answer, "assistant", "", 120, 30, "stop")
-
-
-@pytest.fixture
-async def storage(tmp_path):
-    opened = await Storage.open(tmp_path / "context_manager.db", Settings())
-    await opened.see_session(SESSION, "群", "qq", 1)
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def host():
-    return ScriptedHost()
-
-
-@pytest.fixture
-async def compressor(storage, host):
-    made = Compressor(storage, host, TokenCounter(), Settings(), clock=lambda: 1000)
-    yield made
-    await made.close()
-
-
-async def finished(compressor, session_id=SESSION, focus=""):
-    job = compressor.start(session_id, focus)
-    await job.wait()
-    return job
-
-
-@contextlib.asynccontextmanager
-async def running(compressor, host):
-    """A job that is waiting for its model; it goes on when the block ends."""
-    host.gate.clear()
-    job = compressor.start(SESSION)
-    await host.asked.wait()
-    yield job
-    host.gate.set()
-    await job.wait()
-
-
-def lines_about(caplog, session_id):
-    return [r for r in caplog.records if session_id in r.getMessage()]
+from .scripted_host import HISTORY, SESSION, finished, lines_about, running, talk
 
 
 async def test_a_summary_is_stored_with_what_it_covers_and_what_it_cost(compressor, storage, host):
@@ -172,10 +88,10 @@ async def test_a_session_without_a_model_says_so(compressor, host):
     assert job.state == "failed" and "对话模型" in job.message
 
 
-async def test_a_history_larger_than_the_model_is_refused_with_both_numbers(compressor, host):
-    host.provider = ChatProvider("p", "small", 2000)
+async def test_a_window_too_small_for_the_prompt_is_refused_with_both_numbers(compressor, host):
+    host.provider = ChatProvider("p", "small", 1000)
     job = await finished(compressor)
-    assert job.state == "failed" and "没有调用模型" in job.message
+    assert job.state == "failed" and "没有调用模型" in job.message and "800" in job.message
     assert host.prompts == []
 
 
@@ -232,7 +148,8 @@ async def test_an_error_without_a_text_is_shown_by_its_name(compressor, host):
 
 async def test_an_answer_that_is_refused_still_reports_what_it_cost(compressor, host):
     host.answers = [LLMAnswer("", "assistant", "", 100, 2, "stop")]
-    assert (await finished(compressor)).usage == {"input": 100, "output": 2}
+    job = await finished(compressor)
+    assert (job.calls, job.usage) == (3, {"input": 300, "output": 6})
 
 
 async def test_usage_that_is_not_reported_is_unknown(compressor, host):
@@ -241,11 +158,9 @@ async def test_usage_that_is_not_reported_is_unknown(compressor, host):
     assert job.state == "done" and job.usage is None
 
 
-async def test_a_model_that_never_answers_is_given_up(storage, host):
+async def test_a_model_that_never_answers_is_given_up(make, host):
     host.gate.clear()
-    compressor = Compressor(
-        storage, host, TokenCounter(), Settings(), clock=lambda: 1000, model_seconds=0.01
-    )
+    compressor = make(model_seconds=0.01)
     job = await finished(compressor)
     assert job.state == "failed" and "TimeoutError" in job.message
 
@@ -254,7 +169,7 @@ async def test_28_failures_in_a_row_leave_the_old_summary_and_the_29th_try_works
     compressor, storage, host
 ):
     await storage.update_session(SESSION, {"summary": "old"}, None, 1)
-    host.answers = [RuntimeError("connection error")] * 28 + ["## ok"]
+    host.answers = [RuntimeError("connection error")] * 28 * 3 + ["## ok"]
     for _ in range(28):
         assert (await finished(compressor)).state == "failed"
         assert (await storage.get_session(SESSION)).summary == "old"
@@ -355,6 +270,7 @@ async def test_the_old_summary_is_fed_back_bare_and_replaced_over_five_passes(
     host.answers = ["===== AI Summary =====\n## 事实\n- 小明"]
     sizes = set()
     for number in range(5):
+        host.history[SESSION] += talk(4, start=4 * number)
         assert (await finished(compressor)).state == "done"
         assert "=====" not in host.prompts[number][1]
         sizes.add(len((await storage.get_session(SESSION)).summary))
@@ -406,7 +322,7 @@ async def test_the_session_s_own_model_is_asked(compressor, storage, host):
 
 async def test_a_second_start_after_the_end_is_a_new_job(compressor, host):
     first = await finished(compressor)
-    second = await finished(compressor)
+    second = await finished(compressor, rebuild=True)
     assert second is not first and len(host.prompts) == 2
     assert compressor.job(SESSION) is second
 
@@ -414,6 +330,7 @@ async def test_a_second_start_after_the_end_is_a_new_job(compressor, host):
 async def test_a_session_that_was_never_compressed_is_idle(compressor):
     assert compressor.job("x").as_dict() == {
         "state": "idle",
+        "automatic": False,
         "progress": {"done": 0, "total": 0},
         "message": "",
         "version_id": None,
@@ -486,10 +403,14 @@ class SlowCommit:
 
     def __init__(self, storage):
         self._storage = storage
+        self.database = storage.database
         self.reached, self.gate = asyncio.Event(), asyncio.Event()
 
     async def get_session(self, session_id):
         return await self._storage.get_session(session_id)
+
+    async def latest_coverage(self, session_id):
+        return await self._storage.latest_coverage(session_id)
 
     async def commit_summary(self, *args, **kwargs):
         self.reached.set()
@@ -498,9 +419,9 @@ class SlowCommit:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_a_summary_that_is_being_stored_is_stored_whole(storage, host, times):
+async def test_a_summary_that_is_being_stored_is_stored_whole(make, storage, times):
     slow = SlowCommit(storage)
-    compressor = Compressor(slow, host, TokenCounter(), Settings(), clock=lambda: 1000)
+    compressor = make(storage=slow)
     job = compressor.start(SESSION)
     await slow.reached.wait()
     ends = [asyncio.create_task(compressor.cancel(SESSION))]
@@ -521,11 +442,11 @@ async def test_after_closing_nothing_starts(compressor, host):
     assert job.state == "cancelled" and host.prompts == []
 
 
-async def test_twenty_compressors_leave_no_task_behind(storage, host):
+async def test_twenty_compressors_leave_no_task_behind(make, host):
     host.gate.clear()
     before = asyncio.all_tasks()
     for _ in range(20):
-        compressor = Compressor(storage, host, TokenCounter(), Settings())
+        compressor = make()
         compressor.start(SESSION)
         await asyncio.sleep(0)
         await compressor.close()
@@ -562,7 +483,7 @@ async def test_an_unexpected_error_ends_the_job_with_one_log_line(
     async def broken(session_id):
         raise error
 
-    monkeypatch.setattr(host, "load_history", broken)
+    monkeypatch.setattr(host, "current_chat_provider", broken)
     job = await finished(compressor)
     assert job.state == "failed" and type(error).__name__ in job.message
     assert len(lines_about(caplog, SESSION)) == 1
@@ -574,9 +495,9 @@ async def test_a_failure_is_one_log_line_that_names_the_session(compressor, host
     assert len(lines_about(caplog, SESSION)) == 1
 
 
-async def test_messages_are_in_the_language_of_the_settings(storage, host):
+async def test_messages_are_in_the_language_of_the_settings(make, host):
     host.history[SESSION] = []
-    compressor = Compressor(storage, host, TokenCounter(), Settings(language="en-US"))
+    compressor = make(settings=Settings(language="en-US"))
     assert "no history" in (await finished(compressor)).message
 
 

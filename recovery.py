@@ -1,0 +1,99 @@
+"""Repairs what a killed process left short, from the journal.
+
+The next start does it for every conversation, in the background; a request that comes
+first does it on the list it has just loaded.
+"""
+
+import logging
+from typing import Any
+
+from .errors import JournalDamaged, StorageUnavailable
+from .host import Host
+from .journal import History, Journal, OpenRequest
+
+logger = logging.getLogger("astrbot")
+
+
+async def repair_left_behind(host: Host, journal: Journal) -> int:
+    """Checks every conversation with a request that was left behind.
+
+    Returns:
+        How many of them were repaired.
+    """
+    repaired = 0
+    for conversation_id, requests in list(journal.left_behind.items()):
+        session_id = requests[0].session_id
+        try:
+            async with host.session_lock(session_id):
+                repaired += await _repair_conversation(host, journal, conversation_id, requests)
+        except StorageUnavailable:
+            # The rows stay; the next start checks them.
+            continue
+        except Exception:
+            logger.exception("[context_manager] %s: could not check the saved history", session_id)
+        journal.left_behind.pop(conversation_id, None)
+    return repaired
+
+
+async def _repair_conversation(
+    host: Host, journal: Journal, conversation_id: str, requests: list[OpenRequest]
+) -> bool:
+    session_id = requests[0].session_id
+    stored = await host.load_conversation(session_id, conversation_id)
+    history = await repaired_from_journal(journal, requests, host.normalised(stored or []))
+    if history is not None:
+        logger.info("[context_manager] %s: cut history repaired after a crash", session_id)
+    if stored is not None:
+        # The usage stored with a short request says little of a long chat.
+        await host.save_conversation(session_id, conversation_id, history)
+    for request in requests:
+        await journal.close(request.id)
+    return history is not None
+
+
+async def repaired_from_journal(
+    journal: Journal, requests: list[OpenRequest], stored: History | None
+) -> History | None:
+    """What a conversation should hold if one of these requests left it short, or None."""
+    repaired = None
+    for request in requests:
+        try:
+            found = await journal.repaired(request, repaired or stored or [])
+        except JournalDamaged as error:
+            logger.warning(
+                "[context_manager] %s: a history that was cut when the host ended cannot be "
+                "repaired: %s",
+                request.session_id,
+                error,
+            )
+            continue
+        repaired = found if found is not None else repaired
+    return repaired
+
+
+async def mend_left_behind(
+    host: Host, journal: Journal, conversation_id: str, messages: list[Any]
+) -> bool:
+    """Repairs a list that was loaded from a conversation left short; whether it was."""
+    requests = journal.left_behind.get(conversation_id)
+    current = next((i for i in range(len(messages) - 1, -1, -1) if _is_user(messages[i])), -1)
+    if not requests or current < 0:
+        return False
+    start = next((i for i, m in enumerate(messages) if not _is_head(m)), current)
+    stored = host.saved_form(messages[:current])
+    try:
+        history = await repaired_from_journal(journal, requests, stored)
+    except StorageUnavailable:
+        return False
+    if history is None or (bound := host.bound(history)) is None:
+        return False
+    messages[start:current] = bound
+    return True
+
+
+def _is_user(message: Any) -> bool:
+    return message.role == "user"
+
+
+def _is_head(message: Any) -> bool:
+    return message.role == "system" or message._no_save

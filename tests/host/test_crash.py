@@ -1,0 +1,250 @@
+"""Whenever a host is killed, what it had stored is there once after the next start."""
+
+import json
+import os
+import random
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from dev.host_process import HostConfig, HostProcess
+from dev.scripted_model import ScriptedModel
+
+from .archives import assert_archive_agrees, catch_up, rows
+from .histories import brief, mixed_history
+from .profiles import VERSIONS
+from .sessions import DATABASE, Session, wait_until
+
+SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(10**6)))
+FEW, MANY = 4, int(os.environ.get("KILLS", 150))
+# From before the model is asked until after everything was saved.
+LATEST_SECONDS = 0.5
+HISTORY = mixed_history(20, 900)
+
+
+@pytest.fixture(
+    params=[pytest.param(v, marks=pytest.mark.xdist_group(f"{v}-crash")) for v in VERSIONS]
+)
+def mortal(request: pytest.FixtureRequest, model: ScriptedModel) -> Iterator[HostProcess]:
+    """A host of its own that a test may kill."""
+    config = HostConfig(version=request.param, plugin_config={"recent_context_token_budget": 4000})
+    with HostProcess(config, model) as host:
+        yield host
+
+
+# In the very moment in which a short list is stored and not yet repaired
+
+
+def _die_with_a_short_list(host: HostProcess, channel: str = "private") -> Session:
+    """Kills the host when it has stored a cut list that nothing has repaired."""
+    chat = Session(host, channel)
+    chat.seed(HISTORY)
+    gate_id = f"crash{chat.number}"
+    gate = host.model.gate(gate_id)
+    chat.start(f"the fatal question #gate:{gate_id}")
+    gate.wait_entered()
+    # Whoever holds the lock next keeps the repair waiting.
+    host.web.probe("hold_lock", session_id=chat.origin)
+    host.web.wait_at_lock(chat.origin, 2)
+    host.web.reload_plugin()
+    gate.release()
+    wait_until(lambda: len(chat.stored) < len(HISTORY), "a short list in the host")
+    host.kill()
+    _forget_runs(chat)
+    return chat
+
+
+def _forget_runs(chat: Session) -> None:
+    """The answers that the WebUI waited for came to an end with the host."""
+    for run in chat._runs:
+        run.thread.join(10)
+    chat._runs.clear()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("channel", ["private", "web_plain"])
+def test_a_short_list_is_repaired_at_the_next_start(mortal: HostProcess, channel: str) -> None:
+    chat = _die_with_a_short_list(mortal, channel)
+    mortal.start()
+    wait_until(lambda: len(chat.stored) > len(HISTORY), "the repair")
+    assert chat.stored[: len(HISTORY)] == HISTORY
+    added = [m["role"] for m in chat.stored[len(HISTORY) :] if m["role"] != "_checkpoint"]
+    assert added == ["user", "assistant"]
+    assert rows(mortal, "SELECT * FROM journal_requests") == []
+    before = chat.stored
+    chat.say("one more")
+    assert chat.stored[: len(before)] == before
+    assert_archive_agrees(mortal, chat.origin)
+
+
+@pytest.mark.full
+def test_a_message_that_comes_before_the_repair_sends_and_saves_the_whole(
+    mortal: HostProcess,
+) -> None:
+    chat = _die_with_a_short_list(mortal)
+    mortal.start(connect=False)
+    mortal.qq.wait_connected()
+    chat.say("at once")
+    assert chat.stored[: len(HISTORY)] == HISTORY
+    users = [m for m in chat.stored[len(HISTORY) :] if m["role"] == "user"]
+    assert len(users) == 2
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("change", ["edit", "reset", "delete"])
+def test_what_the_user_changed_after_a_crash_stays(mortal: HostProcess, change: str) -> None:
+    chat = _die_with_a_short_list(mortal)
+    short = chat.stored
+    if change == "edit":
+        short[0] = {**short[0], "content": "edited by the user"}
+        mortal.store.overwrite(chat.conversation_id, short, 0)
+    elif change == "reset":
+        mortal.store.overwrite(chat.conversation_id, [], 0)
+    else:
+        with closing(sqlite3.connect(mortal.store.path)) as db, db:
+            db.execute("DELETE FROM conversations WHERE user_id = ?", (chat.origin,))
+    mortal.start()
+    wait_until(lambda: rows(mortal, "SELECT * FROM journal_requests") == [], "the check")
+    assert chat.stored == {"edit": short, "reset": [], "delete": []}[change]
+
+
+@pytest.mark.full
+def test_a_corrupt_journal_leaves_the_chat_as_it_is_and_says_so(mortal: HostProcess) -> None:
+    chat = _die_with_a_short_list(mortal)
+    short = chat.stored
+    with closing(sqlite3.connect(mortal.plugin_data / DATABASE)) as db, db:
+        db.execute("UPDATE journal_parts SET body = ?", (b"no zlib",))
+    before = mortal.log_size()
+    mortal.start()
+    wait_until(lambda: rows(mortal, "SELECT * FROM journal_requests") == [], "the check")
+    assert chat.stored == short
+    assert "cannot be repaired" in mortal.log(before)
+    chat.say("goes on")
+    assert chat.stored[: len(short)] == short
+
+
+def test_a_reply_is_whole_after_a_crash_right_behind_its_save(model: ScriptedModel) -> None:
+    """A tool that answers by itself leaves a short list on this host, without any reload."""
+    config = HostConfig(plugin_config={"recent_context_token_budget": 4000})
+    with HostProcess(config, model) as host:
+        chat = Session(host)
+        chat.seed(HISTORY)
+        gate = model.gate(f"answers{chat.number}")
+        chat.start(f"the question #tool:answer_user*1 #gate:answers{chat.number}")
+        gate.wait_entered()
+        host.web.probe("hold_lock", session_id=chat.origin)
+        host.web.wait_at_lock(chat.origin, 2)
+        gate.release()
+        wait_until(lambda: len(chat.stored) < len(HISTORY), "a short list in the host")
+        host.kill()
+        host.start()
+        wait_until(lambda: len(chat.stored) > len(HISTORY), "the repair")
+        assert chat.stored[: len(HISTORY)] == HISTORY
+        chat.say("one more")
+        assert_archive_agrees(host, chat.origin)
+
+
+# At any moment
+
+
+class Crowd:
+    """Chats of a host that is killed over and over, and what each is known to hold."""
+
+    def __init__(self, host: HostProcess, source: random.Random) -> None:
+        self.host, self.random = host, source
+        self.chats = [Session(host, c) for c in ("private", "group", "web_stream", "web_plain")]
+        self.known: dict[str, list[dict]] = {}
+        self.outcomes: Counter[str] = Counter()
+        self.number = 0
+        for chat in self.chats:
+            chat.seed(HISTORY)
+            self.known[chat.origin] = HISTORY
+
+    def _question(self) -> str:
+        self.number += 1
+        words = ("", "#tool:lookup*1", "#tool:lookup*4", "#error", "#tool:answer_user*1")
+        slow = self.random.choice(("", "#slow:0.05", "#slow:0.2"))
+        return f"question {self.number} {self.random.choice(words)} {slow}"
+
+    def kill_once(self) -> None:
+        """Kills the host while some of its chats run, starts it, and checks all of them."""
+        running = self.random.sample(self.chats, self.random.randint(1, 3))
+        for chat in running:
+            chat.start(self._question())
+        time.sleep(self.random.uniform(0, LATEST_SECONDS))
+        self.host.kill()
+        for chat in running:
+            _forget_runs(chat)
+        left = rows(self.host, "SELECT count(*) AS n FROM journal_requests")[0]["n"]
+        self.outcomes["requests running at the kill"] += left
+        short = [c for c in self.chats if len(c.stored) < len(self.known[c.origin])]
+        self.outcomes["short lists stored at the kill"] += len(short)
+        self.host.start()
+        for chat in self.chats:
+            self.host.web.wait_settled(chat.origin)
+            self._check(chat, chat in running)
+
+    def _check(self, chat: Session, was_running: bool) -> None:
+        known, stored = self.known[chat.origin], chat.stored
+        assert stored[: len(known)] == known, f"SEED={SEED}\n{brief(stored)}"
+        flight = [m for m in stored[len(known) :] if m["role"] == "user"]
+        assert len(flight) <= was_running, f"SEED={SEED}\n{brief(stored[len(known) :])}"
+        self.outcomes["turns in flight kept" if flight else "turns in flight lost"] += was_running
+        if was_running:
+            chat.say(f"one more after kill {self.number}")
+            after = chat.stored
+            assert after[: len(stored)] == stored, f"SEED={SEED}"
+            added = [m["role"] for m in after[len(stored) :] if m["role"] != "_checkpoint"]
+            assert added == ["user", "assistant"], f"SEED={SEED}"
+            stored = after
+        self.known[chat.origin] = stored
+
+
+@pytest.mark.parametrize("kills", [FEW, pytest.param(MANY, marks=pytest.mark.full)])
+def test_everything_stored_is_there_once_after_kills_at_random_moments(
+    mortal: HostProcess, kills: int, capsys: pytest.CaptureFixture
+) -> None:
+    crowd = Crowd(mortal, random.Random(f"{SEED} {mortal.config.version}"))
+    for chat in crowd.chats:
+        chat.say("hello")
+        crowd.known[chat.origin] = chat.stored
+    for _ in range(kills):
+        crowd.kill_once()
+    for chat in crowd.chats:
+        assert_archive_agrees(mortal, chat.origin)
+    crowd.outcomes["kills"] = kills
+    crowd.outcomes["messages checked"] = sum(map(len, crowd.known.values()))
+    with capsys.disabled():
+        counts = ", ".join(f"{name}: {count}" for name, count in sorted(crowd.outcomes.items()))
+        print(f"\n{mortal.config.version} SEED={SEED} {counts}")
+
+
+# What the journal costs
+
+
+@pytest.mark.full
+def test_a_request_writes_little_while_its_history_is_held_already(mortal: HostProcess) -> None:
+    chat = Session(mortal)
+    chat.seed(mixed_history(400, 900))
+    chat.say("the first")
+    held = rows(mortal, "SELECT start, length(body) AS size FROM journal_parts")
+    for number in range(3):
+        gate_id = f"size{chat.number}x{number}"
+        gate = mortal.model.gate(gate_id)
+        already = len(chat.replies())
+        chat.start(f"question {number} #tool:lookup_much*2 #gate:{gate_id}")
+        gate.wait_entered()
+        [row] = rows(mortal, "SELECT * FROM journal_requests")
+        assert sum(len(json.dumps(value)) for value in row.values()) < 2000
+        now = rows(mortal, "SELECT start, length(body) AS size FROM journal_parts")
+        assert now[: len(held)] == held
+        gate.release()
+        mortal.qq.wait_reply(chat.target, already)
+        chat.finish()
+        catch_up(mortal, chat.origin)
+        assert rows(mortal, "SELECT * FROM journal_requests") == []
+        held = rows(mortal, "SELECT start, length(body) AS size FROM journal_parts")
