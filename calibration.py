@@ -46,6 +46,9 @@ _FORGETTING = 0.995
 # A report further off than this contradicts a calibrated state, by that factor any.
 CONTRADICTION = 0.15
 IMPLAUSIBLE = 4
+# Factors that count as the same, and by how much a prompt must differ from the last
+# one to be a proof of its own.
+_SAME_FACTOR, _OTHER_PROMPT = 0.1, 0.005
 # A model whose reports differ more by themselves is given so many times that.
 _USUAL_ERRORS, _ERROR_WEIGHT = 4, 0.1
 # Reports in a row that must agree with the state, or contradict it.
@@ -53,9 +56,12 @@ CALIBRATED_AFTER, RELEARN_AFTER = 3, 3
 # A prompt of more tokens than any model takes is not one.
 MAX_PROMPT = 100_000_000
 
-# Shares by which an estimate may be too low: nothing reported yet; a model or a
-# conversation that is still little known; the next prompt of a known one.
-UNKNOWN_MARGIN, NEW_PROMPT_MARGIN, CALIBRATED_MARGIN = 0.40, 0.10, 0.03
+# Shares by which an estimate may be too low: nothing reported yet, from what the
+# prompt is made of; a model or a conversation that is still little known; the next
+# prompt of a known one.
+LEAST_UNKNOWN_MARGIN, MOST_UNKNOWN_MARGIN = 0.15, 0.40
+NEW_PROMPT_MARGIN, CALIBRATED_MARGIN = 0.10, 0.03
+_DOUBTS = 1.5
 
 
 def add(first: Counts, second: Counts) -> Counts:
@@ -87,7 +93,8 @@ class Calibration:
         covariance: How uncertain they are, in squares of the same.
         observations: Reports learned from since the last new start.
         usual_error: By what share reports differ from the estimate, on average.
-        contradictions: Reports in a row that were not learned from.
+        contradictions: Reports in a row that contradict in the same way.
+        last_contradiction: Expected and reported tokens of the last of them.
     """
 
     weights: list[float] = field(default_factory=lambda: [prior[0] for prior in _PRIOR])
@@ -95,6 +102,7 @@ class Calibration:
     observations: int = 0
     usual_error: float = 0.0
     contradictions: int = 0
+    last_contradiction: tuple[float, int] | None = None
 
     @property
     def calibrated(self) -> bool:
@@ -116,7 +124,7 @@ class Calibration:
         if not expected / IMPLAUSIBLE < reported < expected * IMPLAUSIBLE:
             return True
         off = abs(reported - expected)
-        doubt = math.sqrt(max(0.0, math.sumprod(self._spread(counts), counts)))
+        doubt = self._doubt(counts)
         share = max(CONTRADICTION, _USUAL_ERRORS * self.usual_error)
         return self.calibrated and off > share * expected + 3 * (doubt + _FLOOR_NOISE)
 
@@ -124,6 +132,22 @@ class Calibration:
         """Notes how far off an estimate was that is not contradicted."""
         error = abs(reported - expected) / expected
         self.usual_error += _ERROR_WEIGHT * (error - self.usual_error)
+
+    def margin(self, anchored: bool, sample: Counts) -> float:
+        """By what share an estimate may be too low.
+
+        Args:
+            anchored: Whether it starts from a reported prompt.
+            sample: Counts of something like the prompt.
+        """
+        if self.observations:
+            return CALIBRATED_MARGIN if anchored and self.calibrated else NEW_PROMPT_MARGIN
+        unknown = _DOUBTS * self._doubt(sample) / max(1.0, self.estimate(sample))
+        return max(LEAST_UNKNOWN_MARGIN, min(MOST_UNKNOWN_MARGIN, unknown))
+
+    def _doubt(self, counts: Counts) -> float:
+        """Tokens by which an estimate may be off, one standard deviation."""
+        return math.sqrt(max(0.0, math.sumprod(self._spread(counts), counts)))
 
     def _spread(self, counts: Counts) -> list[float]:
         return [math.sumprod(row, counts) for row in self.covariance]
@@ -149,7 +173,7 @@ class Calibration:
             self.weights[i] = max(low, min(high, self.weights[i] + gain / total * surprise))
         self._shrink(spread, total)
         self.observations = min(self.observations + 1, 1_000_000)
-        self.contradictions = 0
+        self.contradictions, self.last_contradiction = 0, None
 
     def _shrink(self, spread: Sequence[float], total: float) -> None:
         size = len(FEATURES)
@@ -163,12 +187,24 @@ class Calibration:
             for j in range(size):
                 self.covariance[i][j] *= scales[i] * scales[j]
 
-    def contradict(self) -> bool:
+    def repeats(self, expected: float, reported: int) -> bool:
+        """Whether a contradiction is off by the same factor as the last one."""
+        if self.last_contradiction is None:
+            return False
+        before = self.last_contradiction[1] / self.last_contradiction[0]
+        return abs(reported / expected / before - 1) < _SAME_FACTOR
+
+    def contradict(self, expected: float, reported: int) -> bool:
         """Notes a report that contradicts; True if the state starts anew with it."""
-        self.contradictions += 1
+        if not self.repeats(expected, reported):
+            self.contradictions = 1
+        elif abs(expected / self.last_contradiction[0] - 1) >= _OTHER_PROMPT:
+            self.contradictions += 1
+        self.last_contradiction = (expected, reported)
         if self.contradictions < RELEARN_AFTER:
             return False
-        self.covariance, self.observations, self.contradictions = _prior_covariance(), 0, 0
+        self.covariance, self.observations = _prior_covariance(), 0
+        self.contradictions, self.last_contradiction = 0, None
         return True
 
     def as_json(self) -> dict[str, Any]:

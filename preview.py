@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .calibration import NOTHING
 from .context_logic import Cost, Limits, Projection, build
 from .conversation_state import Remembered, limits_of
 from .host import Host
@@ -21,7 +22,8 @@ from .host_types import host_limit
 from .message_text import Draft, field, text_of
 from .prompt_estimates import Estimate
 from .request_flow import RequestFlow
-from .request_record import SentHead
+from .request_record import SentHead, head_sizes
+from .run_usage import sample_of
 from .sections import oversized
 from .storage import Session
 from .tokens import TokenCounter
@@ -33,8 +35,6 @@ ALL = 1_000_000
 SAMPLE = 200
 # What a message costs beside its text, in characters.
 FRAMING = 8
-# Sections that do not depend on the history, as a record names them.
-_HEAD_SECTIONS = ("system", "tools", "begin_dialogs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,14 @@ class _Basis:
     remembered: Remembered
     topic: StoredTopic | None
     head: SentHead
-    known_sizes: dict[str, int] | None
     covered: int
 
     @property
     def extra_tokens(self) -> int:
         """Tokens beside the messages that are at hand."""
-        return sum(self.known_sizes.values()) if self.known_sizes else self.head.tool_tokens
+        head = self.head
+        known = head.messages or not head.sizes
+        return self.estimate.tokens(head.beside) if known else sum(head.sizes.values())
 
 
 async def preview(flow: RequestFlow, session: Session, limit: int = ALL) -> dict[str, Any]:
@@ -77,27 +78,27 @@ async def _basis(flow: RequestFlow, session: Session) -> _Basis:
     host, settings = flow.host, flow.settings
     conversation_id, history = await host.load_history(session.session_id)
     providers = await host.session_providers(session.session_id)
-    estimate = await flow.estimates.estimate(providers, conversation_id)
     values = without_checkpoints(history)
+    head = await _last_head(flow, session)
+    sample = sample_of(flow.tokens, [*head.messages, *values], head.beside)
+    estimate = await flow.estimates.estimate(providers, conversation_id, sample)
     remembered = await flow.conversations.of(session, conversation_id, values)
-    head, sizes = await _last_head(flow, session)
     limits = limits_of(session, settings, host_limit(providers), estimate)
     topics = flow.conversations.topics
     topic = await topics.of(conversation_id) if topics and conversation_id else None
     covered = await flow.conversations.covered(session.session_id, conversation_id, values)
-    return _Basis(session, values, limits, estimate, remembered, topic, head, sizes, covered)
+    return _Basis(session, values, limits, estimate, remembered, topic, head, covered)
 
 
-async def _last_head(flow: RequestFlow, session: Session) -> tuple[SentHead, dict[str, int] | None]:
-    """The head of the last request, and its sizes if only they are known."""
+async def _last_head(flow: RequestFlow, session: Session) -> SentHead:
+    """The head of the last request; of one before a restart only its sizes."""
     head = flow.heads.get(session.session_id)
     if head is not None:
-        return head, None
+        return head
     record = await _newest_record(flow, session)
     if record is None:
-        return SentHead([], 0, 0), None
-    sizes = {name: record.sections.get(name, 0) for name in _HEAD_SECTIONS}
-    return SentHead([], 0, record.time), sizes
+        return SentHead([], NOTHING, {}, 0)
+    return SentHead([], NOTHING, head_sizes(record.sections), record.time)
 
 
 async def _newest_record(flow: RequestFlow, session: Session) -> Any:
@@ -107,8 +108,7 @@ async def _newest_record(flow: RequestFlow, session: Session) -> Any:
 
 
 async def _last_request(flow: RequestFlow, session: Session) -> int | None:
-    head, _ = await _last_head(flow, session)
-    return head.at or None
+    return (await _last_head(flow, session)).at or None
 
 
 def _nothing(session: Session, reason: str, as_of: int | None) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _zones(projection: Projection, basis: _Basis) -> Zones:
 
 
 def _sections(projection: Projection, basis: _Basis) -> list[dict[str, Any]]:
-    sizes = projection.report.sections | (basis.known_sizes or {})
+    sizes = projection.report.sections | basis.head.sizes
     names = ("system", "fixed_memory", "summary", "tools", "begin_dialogs", "window")
     sizes["reserve"] = basis.limits.reply_reserve
     return [{"name": name, "tokens": sizes[name]} for name in (*names, "reserve")]

@@ -19,11 +19,9 @@ from typing import Any
 
 from .bounded import BoundedMap
 from .calibration import (
-    CALIBRATED_MARGIN,
     CONTRADICTION,
-    NEW_PROMPT_MARGIN,
+    NOTHING,
     PROMPT,
-    UNKNOWN_MARGIN,
     Calibration,
     Counts,
     minus,
@@ -108,13 +106,18 @@ class PromptEstimates:
     _saves: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def estimate(
-        self, providers: Sequence[ChatProvider], conversation_id: str | None
+        self,
+        providers: Sequence[ChatProvider],
+        conversation_id: str | None,
+        sample: Counts = NOTHING,
     ) -> Estimate:
         """How to estimate the next request.
 
         Args:
             providers: The chat model and its fallbacks, in order.
             conversation_id: The conversation it belongs to.
+            sample: Counts of something like the prompt, for a model that nothing is
+                known of.
         """
         await self.tokens.settled(_VOCABULARY_SECONDS)
         keys = tuple(ModelKey(p.provider_id, p.model, self._basis) for p in providers)
@@ -132,7 +135,7 @@ class PromptEstimates:
             conversation_id,
             tuple(calibration.weights),
             1.0 if scale is None else scale,
-            _margin(calibration, anchored=scale is not None),
+            calibration.margin(scale is not None, sample),
             min(filter(None, limits), default=None),
         )
 
@@ -173,16 +176,15 @@ class PromptEstimates:
     ) -> bool:
         """Takes in a report that is far off; True if the model is learned anew."""
         calibration = state.calibration
-        first = calibration.contradictions == 0
         least = sent.least * (1 - CONTRADICTION)
         shortened = least <= reported < expected * (1 - CONTRADICTION)
-        if first and shortened and calibration.calibrated and reported >= LEAST_LIMIT:
+        if calibration.repeats(expected, reported):
+            # The same factor once more: the model counts differently now.
+            state.limit = None
+        elif shortened and calibration.calibrated and reported >= LEAST_LIMIT:
             # The host drops the oldest messages of what was too long and tries again.
             self._limit(key, state, round(expected), reported)
-        elif not first and state.limit is not None:
-            # Within its limit it is low again: the model counts differently now.
-            state.limit = None
-        return calibration.contradict()
+        return calibration.contradict(expected, reported)
 
     def failed(self, estimate: Estimate, estimated: int, text: str) -> bool:
         """Learns from the error text of a request that got no answer.
@@ -299,9 +301,3 @@ def _scale(calibration: Calibration, anchor: Anchor | None, key: ModelKey) -> fl
     if estimated <= 0:
         return None
     return max(_LEAST_SCALE, min(_MOST_SCALE, anchor.reported / estimated))
-
-
-def _margin(calibration: Calibration, anchored: bool) -> float:
-    if calibration.observations == 0:
-        return UNKNOWN_MARGIN
-    return CALIBRATED_MARGIN if anchored and calibration.calibrated else NEW_PROMPT_MARGIN

@@ -44,7 +44,7 @@ from .repair import checked, early_look, repaired_list, repaired_store
 from .request_log import RequestLog
 from .request_record import head_of, record_of
 from .request_state import RequestState, SavedRequest
-from .run_usage import RunUsage, learn_from_answer, learn_from_failure
+from .run_usage import RunUsage, learn_from_answer, learn_from_failure, sample_of
 from .settings import Settings
 from .storage import Session, Storage
 from .tokens import TokenCounter
@@ -146,7 +146,7 @@ class RequestFlow:
         self.counters["requests"] += 1
         self._log_cut(state, projection.report, self.reports.get(state.session_id))
         self.reports[state.session_id] = projection.report
-        self.heads[state.session_id] = head_of(projection, state.measured.at)
+        self.heads[state.session_id] = head_of(projection, state.usage.beside, state.measured.at)
         if state.request is not None:
             await self.conversations.remember_window(
                 state.session_id, state.conversation_id, projection.mark
@@ -251,8 +251,10 @@ class RequestFlow:
         history = history_of(messages)
         now = int(self.clock())
         await self.conversations.begin_idle_topic(session, conversation_id, history, now)
-        estimate = await self.estimates.estimate(providers, conversation_id)
-        state.usage = RunUsage(estimate, self._tools(state.request))
+        tools = self._tools(state.request)
+        sample = sample_of(self.tokens, messages, tools)
+        estimate = await self.estimates.estimate(providers, conversation_id, sample)
+        state.usage = RunUsage(estimate, tools)
         remembered = await self.conversations.of(session, conversation_id, history)
         values, most = session or self.settings, host_limit(providers)
         limits = limits_of(values, self.settings, most, estimate)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from .calibration import Counts
 from .context_logic import Projection
 from .message_text import field as field_of
 from .request_log import RequestRecord, Usage
@@ -36,21 +37,28 @@ class SentHead:
 
     Attributes:
         messages: The host's system messages and begin-dialogs, without our sections.
-        tool_tokens: Size of the tool schemas.
+        beside: What the tool schemas are counted by.
+        sizes: Estimated tokens of what does not depend on the history.
         at: Unix seconds.
     """
 
     messages: list[Any]
-    tool_tokens: int
+    beside: Counts
+    sizes: dict[str, int]
     at: int
 
 
-def head_of(projection: Projection, at: int) -> SentHead:
+def head_of(projection: Projection, beside: Counts, at: int) -> SentHead:
     """The head of a request that was just built."""
     messages = takewhile(
         lambda m: field_of(m, "role") == "system" or field_of(m, "_no_save"), projection.before
     )
-    return SentHead(list(messages), projection.report.sections["tools"], at)
+    return SentHead(list(messages), beside, head_sizes(projection.report.sections), at)
+
+
+def head_sizes(sections: dict[str, int]) -> dict[str, int]:
+    """Sizes of the sections that do not depend on the history."""
+    return {name: sections.get(name, 0) for name in ("system", "tools", "begin_dialogs")}
 
 
 def record_of(

@@ -13,6 +13,8 @@ from .projection import Report
 from .prompt_estimates import Estimate, PromptEstimates, Sent
 from .tokens import TokenCounter
 
+SAMPLE = 12
+
 
 @dataclass(slots=True)
 class RunUsage:
@@ -73,3 +75,9 @@ def learn_from_failure(
 def counts_of_call(tokens: TokenCounter, messages: Iterable[Any], beside: Counts) -> Counts:
     """What a whole prompt is counted by."""
     return add(tokens.counts_of_all(messages), add(beside, PROMPT))
+
+
+def sample_of(tokens: TokenCounter, messages: Sequence[Any], beside: Counts) -> Counts:
+    """Counts of a part of a prompt that is like the whole, at a cost that does not grow."""
+    few = messages if len(messages) <= 2 * SAMPLE else [*messages[:SAMPLE], *messages[-SAMPLE:]]
+    return add(tokens.counts_of_all(few), beside)

@@ -99,27 +99,51 @@ def test_tools_that_were_never_seen_contradict_nothing():
     assert not calibration.contradicts(calibration.estimate(counts), counts, reported)
 
 
-def test_only_the_third_contradiction_in_a_row_starts_anew():
+def test_only_the_third_contradiction_of_the_same_kind_starts_anew():
     calibration, _ = taught(PROVIDERS[0])
-    assert not calibration.contradict() and not calibration.contradict()
+    assert not calibration.contradict(1000.0, 700)
+    assert not calibration.contradict(1100.0, 770)
     assert calibration.calibrated
-    assert calibration.contradict()
+    assert calibration.contradict(1200.0, 850)
     assert not calibration.calibrated and calibration.contradictions == 0
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        [(1000.0, 900)] * 9,
+        [(1000.0, 700), (1100.0, 400), (1200.0, 840), (1300.0, 500), (1400.0, 990)],
+        [(float(size), 900) for size in range(2000, 9000, 700)],
+    ],
+)
+def test_contradictions_of_different_kinds_or_of_one_prompt_start_nothing(reports):
+    calibration, _ = taught(PROVIDERS[0])
+    assert not any(calibration.contradict(*report) for report in reports)
+    assert calibration.calibrated
 
 
 def test_an_agreeing_report_ends_the_row_of_contradictions():
     calibration, tokens = taught(PROVIDERS[0])
     counts = counts_of_prompt(tokens, list(prompts(7))[-1])
-    calibration.contradict()
-    calibration.contradict()
+    calibration.contradict(1000.0, 700)
+    calibration.contradict(1100.0, 770)
     calibration.observe(counts, calibration.estimate(counts))
-    assert not calibration.contradict()
+    assert not calibration.contradict(1200.0, 840)
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [("Please review the numbers. " * 50, 0.15, 0.16), ("我们讨论项目的进度安排" * 50, 0.35, 0.4)],
+)
+def test_the_margin_of_an_unknown_model_follows_what_is_written(text, least, most):
+    counts = TokenCounter().counts_of(system(text))
+    assert least <= Calibration().margin(False, counts) <= most
 
 
 def test_a_model_that_changes_is_learned_anew():
     calibration, tokens = taught(PROVIDERS[0])
-    for _ in range(3):
-        calibration.contradict()
+    for size in (1000.0, 1100.0, 1200.0):
+        calibration.contradict(size, round(size / 2))
     new = PROVIDERS[1]
     for messages in prompts(3):
         calibration.observe(counts_of_prompt(tokens, messages), new.count(messages))

@@ -9,8 +9,8 @@ import pytest
 from astrbot_plugin_context_manager.bounded import BoundedMap
 from astrbot_plugin_context_manager.calibration import (
     CALIBRATED_MARGIN,
+    LEAST_UNKNOWN_MARGIN,
     NEW_PROMPT_MARGIN,
-    UNKNOWN_MARGIN,
 )
 from astrbot_plugin_context_manager.calibration_store import KEPT_MODELS, CalibrationStore
 from astrbot_plugin_context_manager.context_logic import Cost, Limits, build
@@ -68,7 +68,7 @@ async def test_the_margin_follows_what_is_known():
     made = estimates()
     chat = Chat(made, Provider())
     margins = [(await chat.ask())[0].margin for _ in range(5)]
-    assert margins == [UNKNOWN_MARGIN, *[NEW_PROMPT_MARGIN] * 2, *[CALIBRATED_MARGIN] * 2]
+    assert margins == [LEAST_UNKNOWN_MARGIN, *[NEW_PROMPT_MARGIN] * 2, *[CALIBRATED_MARGIN] * 2]
     new = await made.estimate([MODEL], "another conversation")
     assert new.margin == NEW_PROMPT_MARGIN
 
@@ -237,6 +237,15 @@ async def test_a_limit_that_is_contradicted_at_once_is_withdrawn():
     assert (await made.estimate([MODEL], "c")).model_limit is None
 
 
+async def test_a_limit_that_is_still_too_high_is_lowered():
+    made = estimates()
+    chat = Chat(made, Provider())
+    await chat.talk(20)
+    await chat.ask(lambda true: true * 8 // 10)
+    _, _, true = await chat.ask(lambda true: true * 6 // 10)
+    assert (await made.estimate([MODEL], "c")).model_limit == true * 6 // 10
+
+
 async def test_a_model_that_is_not_calibrated_learns_no_limit():
     made = estimates()
     chat = Chat(made, Provider())
@@ -268,7 +277,7 @@ async def test_a_first_report_that_no_vocabulary_explains_teaches_nothing(factor
     made = estimates()
     chat = Chat(made, Provider())
     await chat.ask(lambda true: int(true * factor))
-    assert (await made.estimate([MODEL], "c")).margin == UNKNOWN_MARGIN
+    assert (await made.estimate([MODEL], "c")).margin == LEAST_UNKNOWN_MARGIN
 
 
 async def test_an_error_text_lowers_the_limit_even_without_any_report():
@@ -328,7 +337,7 @@ async def test_another_models_last_report_is_not_used():
     made = estimates()
     await Chat(made, Provider()).talk(5)
     estimate = await made.estimate([OTHER], "c")
-    assert (estimate.scale, estimate.margin) == (1.0, UNKNOWN_MARGIN)
+    assert (estimate.scale, estimate.margin) == (1.0, LEAST_UNKNOWN_MARGIN)
 
 
 async def test_without_a_model_there_is_still_an_estimate():
@@ -387,7 +396,7 @@ async def test_a_damaged_row_is_as_good_as_none(database, broken):
         await db.execute("UPDATE model_calibrations SET state = ?, limit_tokens = 'x'", (broken,))
         await db.execute("UPDATE reported_prompts SET counts = ?", (broken,))
     estimate = await estimates(database).estimate([MODEL], "c")
-    assert (estimate.scale, estimate.margin) == (1.0, UNKNOWN_MARGIN)
+    assert (estimate.scale, estimate.margin) == (1.0, LEAST_UNKNOWN_MARGIN)
 
 
 async def test_names_no_database_takes_are_kept_in_memory(database):
@@ -441,7 +450,7 @@ async def test_counts_by_script_and_by_vocabulary_are_learned_apart():
     made.tokens = TokenCounter()
     await made.tokens.load()
     assert made.tokens.ready
-    assert (await made.estimate([MODEL], "c")).margin == UNKNOWN_MARGIN
+    assert (await made.estimate([MODEL], "c")).margin == LEAST_UNKNOWN_MARGIN
 
 
 async def test_a_report_on_counts_of_another_kind_is_ignored():
