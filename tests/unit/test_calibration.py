@@ -113,7 +113,7 @@ def test_only_the_third_contradiction_of_the_same_kind_starts_anew():
     [
         [(1000.0, 900)] * 9,
         [(1000.0, 700), (1100.0, 400), (1200.0, 840), (1300.0, 500), (1400.0, 990)],
-        [(float(size), 900) for size in range(2000, 9000, 700)],
+        [(2000.0 * 1.2**power, 900) for power in range(9)],
     ],
 )
 def test_contradictions_of_different_kinds_or_of_one_prompt_start_nothing(reports):
