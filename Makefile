@@ -4,7 +4,7 @@ NEW := .venvs/4.29.3/bin/python
 PYTHON ?= python3
 WORKERS ?= 2
 
-.PHONY: setup unit test test-all demo lint clean
+.PHONY: setup unit test test-all bench demo lint clean
 
 setup:
 	@$(PYTHON) dev/setup_hosts.py
@@ -24,6 +24,12 @@ test-all: setup
 	@$(PYTHON) dev/axe.py
 	$(OLD) -m pytest tests/unit
 	$(NEW) -m pytest -n $(WORKERS) --dist loadgroup tests
+
+# Every program dev/bench_*.py, or those that BENCH names; DATA=path is a retrieval set.
+BENCH ?= $(patsubst dev/bench_%.py,%,$(shell grep -l __main__ dev/bench_*.py))
+bench: export BENCH_DATA = $(DATA)
+bench: setup
+	@for name in $(BENCH); do $(NEW) -m dev.bench_$$name || failed=1; done; exit $${failed:-0}
 
 # Needs one environment only; DEMO_VERSION=4.26.7 shows the older host.
 demo:

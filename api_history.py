@@ -12,6 +12,7 @@ from .archive_reader import ArchiveReader, Entry, Place
 from .errors import StorageUnavailable, UnknownConversation
 from .history import History, chain
 from .message_text import shorten
+from .search import Scope, search
 
 # What the page shows of one long message, in characters.
 TEXT_HEAD, TEXT_TAIL = 16_000, 4_000
@@ -47,11 +48,25 @@ class HistoryApi:
     async def history(self, query: HistoryQuery) -> dict[str, Any]:
         if query.session_id:
             await required_session(self._plugin, query.session_id)
+        if query.q.strip():
+            return await self._search(query)
         place = Place(query.session_id, query.conversation_id, query.role, query.since, query.until)
         entries, total, offset = await self._reader.messages(
             place, query.limit, query.offset, query.around
         )
         return {"items": [_item(entry) for entry in entries], "total": total, "offset": offset}
+
+    async def _search(self, query: HistoryQuery) -> dict[str, Any]:
+        """Best hits first; each names the title of its conversation."""
+        scope = Scope(
+            query.session_id or None, query.conversation_id, query.role, query.since, query.until
+        )
+        database = storage_of(self._plugin).database
+        found = await search(database, query.q, scope, limit=query.limit, offset=query.offset)
+        items = [
+            asdict(hit) | {"text": shorten(hit.text, TEXT_HEAD, TEXT_TAIL)} for hit in found.items
+        ]
+        return {"items": items, "total": found.total, "offset": query.offset}
 
     async def delete(self, body: SessionQuery) -> dict[str, Any]:
         await required_session(self._plugin, body.session_id)

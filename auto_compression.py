@@ -71,12 +71,20 @@ def due(
     window_start = min(request.window_start, len(messages))
     tail_start = tail_of(messages, session.tail_tokens, count) if session.tail_tokens else 0
     until = max(window_start, tail_start)
-    if window_start - covered >= least:
-        return Due(until, until - covered)
-    full = request.used >= session.auto_compress_threshold * request.budget
-    if session.tail_tokens and full and until - covered >= least:
-        return Due(until, until - covered)
-    return None
+    enough = window_start if not _full(session, request) else until
+    return Due(until, until - covered) if enough - covered >= least else None
+
+
+def _full(session: Session, request: SavedRequest) -> bool:
+    """Whether a request was so large that the tail is to be all that is sent."""
+    reached = request.used >= session.auto_compress_threshold * request.budget
+    return bool(session.tail_tokens) and reached
+
+
+def may_be_due(session: Session, request: SavedRequest) -> bool:
+    """Whether it is worth reading a session's history to find out."""
+    enough = request.window_start >= session.auto_compress_min_messages
+    return session.auto_compress and (enough or _full(session, request))
 
 
 def tail_of(messages: Sequence[Any], tail_tokens: int, count: Callable[[Any], int]) -> int:
@@ -158,7 +166,7 @@ class AutoCompression:
     async def _consider(self, request: SavedRequest) -> None:
         session_id = request.session_id
         session = await self._storage.get_session(session_id)
-        if session is None or not session.auto_compress:
+        if session is None or not may_be_due(session, request):
             return
         pause = await self._compressor.log.pause(session_id)
         if pause is not None and self._clock() < pause.until:

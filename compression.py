@@ -222,7 +222,7 @@ class Compressor:
             self._end(job, "failed", "internal_error", error=type(error).__name__)
 
     def _fail(self, job: Job, key: str, **params: Any) -> None:
-        self._end(job, "failed", key, **params)
+        self._end(job, "failed", key, calls=job.calls, **params)
         logger.warning(
             "[context_manager] %s: not compressed after %d calls (%s) %s",
             job.session_id,

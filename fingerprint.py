@@ -31,22 +31,34 @@ def fingerprint(messages: Sequence[Any]) -> Fingerprint:
     count = 0
     for message in messages:
         count += 1
-        role = field(message, "role")
-        if role == CHECKPOINT_ROLE:
-            pieces.append(_checkpoint(field(message, "content")))
+        # Every message of a long chat, at every request: the fields are read directly.
+        is_dict = isinstance(message, dict)
+        fields = message if is_dict else message.__dict__
+        content = fields.get("content")
+        if fields.get("role") == CHECKPOINT_ROLE:
+            pieces.append(_checkpoint(content))
             continue
-        pieces.append(f"\x00{role}")
-        content = field(message, "content")
-        pieces.extend((content,) if isinstance(content, str) else _parts(content))
-        if calls := tool_calls_of(message):
-            pieces.append(f"\x01{calls}")
-        if call_id := field(message, "tool_call_id"):
-            pieces.append(f"\x02{call_id}")
-        if checkpoint := field(message, "_checkpoint_after"):
+        pieces.append(f"\x00{fields.get('role')}")
+        if isinstance(content, str):
+            pieces.append(content)
+        else:
+            pieces.extend(_parts(content))
+        if fields.get("tool_calls"):
+            pieces.append(f"\x01{tool_calls_of(message)}")
+        if fields.get("tool_call_id"):
+            pieces.append(f"\x02{fields['tool_call_id']}")
+        checkpoint = None if is_dict else _private(message, "_checkpoint_after")
+        if checkpoint is not None:
             count += 1
             pieces.append(_checkpoint(checkpoint))
     whole = "\x03".join(pieces).encode("utf-8", "surrogatepass")
     return Fingerprint(count, hashlib.blake2b(whole, digest_size=16).hexdigest())
+
+
+def _private(model: Any, name: str) -> Any:
+    """A private attribute; pydantic's own way to it costs more than all the rest."""
+    private = getattr(model, "__pydantic_private__", None)
+    return getattr(model, name, None) if private is None else private.get(name)
 
 
 def _checkpoint(content: Any) -> str:
@@ -55,7 +67,7 @@ def _checkpoint(content: Any) -> str:
 
 def _parts(content: Any) -> Iterator[str]:
     for part in parts_of(content):
-        if field(part, "_no_save"):
+        if not isinstance(part, str | dict) and _private(part, "_no_save"):
             continue
         text = part_text(part)
         yield f"\x05{text}" if text is not None else f"\x06{_dumped(part)}"

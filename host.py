@@ -313,11 +313,14 @@ class Host:
         )
 
     async def generate(
-        self, session_id: str, provider_id: str, system_prompt: str, prompt: str
+        self, session_id: str, provider: ChatProvider, system_prompt: str, prompt: str
     ) -> LLMAnswer:
         """Asks a model once; raises whatever the provider raises."""
         answer = await self._context.llm_generate(
-            chat_provider_id=provider_id, prompt=prompt, system_prompt=system_prompt
+            chat_provider_id=provider.provider_id,
+            prompt=prompt,
+            system_prompt=system_prompt,
+            model=provider.model or None,
         )
         usage = reported_usage(answer)
         completion = getattr(answer, "raw_completion", None)

@@ -16,6 +16,7 @@ from astrbot.api import logger
 from astrbot.api.event import AstrMessageEvent, filter
 from astrbot.api.star import Context, Star, StarTools
 
+from . import search_index
 from .archive import Archive
 from .archive_reader import ArchiveReader
 from .archiving import Archivist
@@ -33,6 +34,7 @@ from .memory_tools import MemoryTools
 from .recovery import repair_left_behind
 from .request_flow import RequestFlow
 from .request_log import RequestLog
+from .search_chat import ChatSearch
 from .settings import Settings
 from .status import change_topic, status_of
 from .storage import Storage
@@ -66,6 +68,7 @@ class ContextManagerPlugin(Star):
         self.archivist: Archivist | None = None
         self.history: History | None = None
         self.conversations: ConversationCommands | None = None
+        self.search: ChatSearch | None = None
         self.memory: LongTermMemory | None = None
         self.memory_command: MemoryCommand | None = None
         self.shelf: ToolShelf | None = None
@@ -74,6 +77,7 @@ class ContextManagerPlugin(Star):
         self._ready = asyncio.Event()
         self._loading: asyncio.Task[None] | None = None
         self._recovering: asyncio.Task[int] | None = None
+        self._indexing: asyncio.Task[None] | None = None
         register_routes(context, self)
 
     async def initialize(self) -> None:
@@ -96,6 +100,8 @@ class ContextManagerPlugin(Star):
         journal = Journal(storage.database, time.time)
         with contextlib.suppress(StorageUnavailable):
             await journal.load()
+        self._indexing = await search_index.start(storage.database)
+        self.search = ChatSearch(storage.database, self.texts)
         self.flow.journal = journal
         self.flow.archivist = self.archivist = Archivist(
             Archive(storage.database), self.host, storage, journal, self.flow.is_cut
@@ -123,7 +129,7 @@ class ContextManagerPlugin(Star):
         self.memory = LongTermMemory(storage, self.host, self.settings)
         self.memory_command = MemoryCommand(self.memory, storage, self.host, self.texts)
         flow.recaller = Recaller(self.memory, self.host, self.settings)
-        tools = MemoryTools(self.memory, self.texts).tools()
+        tools = [*MemoryTools(self.memory, self.texts).tools(), *self.search.tools()]
         flow.shelf = self.shelf = ToolShelf(self.host, storage, self.texts, tools)
         await self.shelf.refresh()
 
@@ -132,10 +138,11 @@ class ContextManagerPlugin(Star):
         self.closed = True
         if self.flow is not None:
             self.flow.closed = True
-        if self._recovering is not None:
-            self._recovering.cancel()
-        started = [task for task in (self._loading, self._recovering) if task is not None]
-        await asyncio.gather(*started, return_exceptions=True)
+        for task in (self._recovering, self._indexing):
+            if task is not None:
+                task.cancel()
+        started = (self._loading, self._recovering, self._indexing)
+        await asyncio.gather(*filter(None, started), return_exceptions=True)
         if self.archivist is not None:
             await self.archivist.close()
         if self.automatic is not None:
@@ -238,6 +245,13 @@ class ContextManagerPlugin(Star):
             yield event.plain_result(self.texts.get("not_allowed"))
             return
         yield event.plain_result(await self._answer(lambda: self.conversations.resume(event)))
+
+    @filter.command("搜索历史", alias={"search_history"})
+    async def search_history(self, event: AstrMessageEvent):
+        """在本会话过去的全部消息里搜索"""
+        words = event.message_str.split(maxsplit=1)
+        session_id, query = event.unified_msg_origin, words[1] if len(words) > 1 else ""
+        yield event.plain_result(await self._answer(lambda: self.search.command(session_id, query)))
 
     @filter.command("上下文状态", alias={"context_status"})
     async def context_status(self, event: AstrMessageEvent):

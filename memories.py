@@ -27,7 +27,7 @@ from .memory import (
     same_facts,
     says_the_same,
 )
-from .memory_recall import keyword_scores, ranked, searched, selected, unseen
+from .memory_recall import Scored, keyword_scores, ranked, searched, selected, unseen
 from .memory_store import Memory, MemoryStore, Vector, refuse_full
 from .memory_vectors import VectorKeeper, cosines
 from .settings import Settings
@@ -182,11 +182,8 @@ class LongTermMemory:
             near = await self.vectors.cosines(session.session_id, question, memories)
         except StorageUnavailable:
             return None
-        candidates = ranked(memories, keyword_scores(question, memories), near)[:_CANDIDATES]
-        if not candidates:
-            return None
-        # The window may be long, and a reply is never late because of it.
-        fresh = await asyncio.to_thread(unseen, candidates, visible)
+        # Many memories and a long window take their time: not on the event loop.
+        fresh = await asyncio.to_thread(_fresh, question, memories, near, visible, 2 * top_k)
         chosen, text = selected(fresh, fits, top_k)
         return Recall(chosen, text) if chosen else None
 
@@ -203,6 +200,17 @@ class LongTermMemory:
         except StorageUnavailable:
             # The database logs it; the time is only shown to people.
             return
+
+
+def _fresh(
+    question: str,
+    memories: Sequence[Memory],
+    near: dict[int, float],
+    visible: Sequence[str],
+    enough: int,
+) -> list[Scored]:
+    candidates = ranked(memories, keyword_scores(question, memories), near)[:_CANDIDATES]
+    return unseen(candidates, visible, enough)
 
 
 def _refuse_same_meaning(

@@ -162,21 +162,21 @@ def _flagged(text: str) -> bool:
     return _INSTRUCTION.search(unicodedata.normalize("NFKC", text)) is not None
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=4096)
 def key_of(text: str) -> str:
     """A text without case, blanks and the punctuation that changes nothing."""
     plain = unicodedata.normalize("NFKC", text).casefold()
     return _NOISE.sub("", plain) or plain
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=4096)
 def _core(text: str) -> str:
     """The key of a text without its filler words."""
     plain = _FILLER.sub("", unicodedata.normalize("NFKC", text).casefold())
     return _NOISE.sub("", plain)
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=4096)
 def _facts(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The numbers and the negations of a text, sorted."""
     plain = _FILLER.sub("", unicodedata.normalize("NFKC", text).casefold())

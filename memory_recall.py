@@ -11,11 +11,13 @@ Pure: the same input always gives the same memories in the same order. Invariant
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from math import ceil
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from .memory import key_of
 from .memory_store import Memory
 from .search_ranking import Passage, Statistics, TermCounts, scores
 from .search_terms import query_terms
@@ -32,6 +34,7 @@ _LEAST_CHARACTERS = 0.34
 _TAG_COUNTS = 2
 # A message that has this share of a memory's words says it.
 _VISIBLE_SHARE = 0.8
+_CACHED_CHARACTERS = 400
 
 _TEMPLATE = Environment(
     undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
@@ -53,17 +56,27 @@ def keyword_scores(question: str, memories: Sequence[Memory]) -> dict[int, float
     passages = [
         Passage(text, sender=memory.about) for text, memory in zip(texts, memories, strict=True)
     ]
-    ranked = scores(question, terms, passages, Statistics.of(texts))
-    rare = {t for t in terms if _frequency(t, texts) <= max(_RARE_LEAST, _RARE_SHARE * len(texts))}
+    statistics = _statistics(terms, texts)
+    rare = _rare(terms, statistics)
     return {
         memory.id: score
-        for memory, text, score in zip(memories, texts, ranked, strict=True)
+        for memory, text, score in zip(
+            memories, texts, scores(question, terms, passages, statistics), strict=True
+        )
         if score > 0 and _calls_up(terms, rare, text)
     }
 
 
-def _frequency(term: str, texts: Sequence[TermCounts]) -> int:
-    return sum(term in text.counts for text in texts)
+def _statistics(terms: Sequence[str], texts: Sequence[TermCounts]) -> Statistics:
+    """What the ranking needs to know: of no term but those of the question."""
+    frequencies = {term: sum(term in text.counts for text in texts) for term in terms}
+    average = sum(text.length for text in texts) / len(texts) if texts else 1.0
+    return Statistics(len(texts), frequencies, average)
+
+
+def _rare(terms: Sequence[str], statistics: Statistics) -> Set[str]:
+    limit = max(_RARE_LEAST, _RARE_SHARE * statistics.total)
+    return {term for term in terms if statistics.frequencies[term] <= limit}
 
 
 def _calls_up(terms: Sequence[str], rare: Set[str], text: TermCounts) -> bool:
@@ -77,13 +90,21 @@ def _calls_up(terms: Sequence[str], rare: Set[str], text: TermCounts) -> bool:
 
 
 def _counts(memory: Memory) -> TermCounts:
-    own = TermCounts.of(f"{memory.text}\n{' '.join(memory.tags)}", memory.about)
-    if not memory.tags:
-        return own
+    # Long memories are few, and their terms take too much room to be held.
+    short = len(memory.text) <= _CACHED_CHARACTERS
+    count = _cached_counts if short else _counted
+    return count(memory.text, memory.tags, memory.about)
+
+
+def _counted(text: str, tags: tuple[str, ...], about: str) -> TermCounts:
+    own = TermCounts.of(f"{text}\n{' '.join(tags)}", about)
     counts = dict(own.counts)
-    for term in TermCounts.of(" ".join(memory.tags)).counts:
+    for term in TermCounts.of(" ".join(tags)).counts:
         counts[term] = counts.get(term, 0) + _TAG_COUNTS
     return TermCounts(counts, own.length)
+
+
+_cached_counts = lru_cache(maxsize=2048)(_counted)
 
 
 def _is_word(term: str) -> bool:
@@ -135,20 +156,32 @@ def searched(question: str, memories: Sequence[Memory]) -> list[Memory]:
     return [m for *_, m in sorted(hits, key=lambda h: (-h[0], -h[1], -h[2].id))]
 
 
-def unseen(candidates: Iterable[Scored], visible: Sequence[str]) -> list[Scored]:
-    """Those whose text does not stand, or is not told, in one of the visible texts."""
-    keys = [key_of(text) for text in visible]
+def unseen(candidates: Iterable[Scored], visible: Sequence[str], enough: int) -> list[Scored]:
+    """The first candidates that none of the visible texts tells.
+
+    Args:
+        candidates: In their order.
+        visible: The texts of a request.
+        enough: How many are wanted at most; the texts may be long.
+    """
     lowered = [text.casefold() for text in visible]
-    return [one for one in candidates if not _is_visible(one.memory.text, keys, lowered)]
+    fresh = (one for one in candidates if not _is_told(one.memory.text, lowered))
+    return list(islice(fresh, enough))
 
 
-def _is_visible(text: str, keys: Sequence[str], lowered: Sequence[str]) -> bool:
-    key = key_of(text)
-    if any(key in other for other in keys):
-        return True
+def _is_told(text: str, lowered: Sequence[str]) -> bool:
     terms = query_terms(text)
-    needed = _VISIBLE_SHARE * len(terms)
-    return any(sum(term in other for term in terms) >= needed for other in lowered)
+    missing = len(terms) - ceil(_VISIBLE_SHARE * len(terms))
+    return any(_lacks_at_most(missing, terms, other) for other in lowered)
+
+
+def _lacks_at_most(missing: int, terms: Sequence[str], text: str) -> bool:
+    for term in terms:
+        if term not in text:
+            missing -= 1
+            if missing < 0:
+                return False
+    return True
 
 
 def selected(

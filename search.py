@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from .database import Database
-from .search_index import count_everywhere, ids_everywhere, ids_in_session, session_size
+from .search_index import count_holders, holders, session_size
 from .search_question import Question, read_question
 from .search_ranking import (
     NEIGHBOUR_WEIGHTS,
@@ -28,15 +28,16 @@ from .search_ranking import (
     scores,
 )
 from .search_snippet import snippet
+from .search_terms import is_cjk
 
 # Candidates that are ranked again with their neighbours.
 RANKED = 400
-# Messages with all terms that are compared with the question literally.
+# Messages with all terms that are compared with the question literally, the newest.
 _COMPARED = 2000
 # The newest messages in which a piece of a word is looked for.
 _SCANNED, _SCAN_HITS = 20_000, 1000
-# Over all sessions: a term in more messages than this says too little to be read, and
-# what is read of all terms together.
+# A term in more messages than this says too little to be read, and what is read of all
+# terms together; sessions with fewer messages are read as a whole.
 _COMMON, _READ = 20_000, 50_000
 # Candidates of a day that the question names.
 _OF_A_DAY = 400
@@ -82,7 +83,14 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message that was found; ``snippet`` marks the hits in a piece of ``text``."""
+    """A message that was found.
+
+    Attributes:
+        in_host: Whether the host still holds it.
+        title: Of its conversation.
+        session_name: Group name or nickname as last seen.
+        snippet: A piece of ``text`` in which the hits are marked.
+    """
 
     id: int
     session_id: str
@@ -93,6 +101,8 @@ class Hit:
     time: int
     text: str
     in_host: bool
+    title: str
+    session_name: str
     snippet: str
 
 
@@ -141,24 +151,23 @@ class _Lookup:
         holders: The messages of the scope's sessions that hold each term that was read.
         statistics: Of the collection that is searched.
         points: What the terms of each message weigh together: the first stage.
-        literal: Messages that the scan found.
+        likely: All messages that may contain a short question literally.
     """
 
     def __init__(self, db: sqlite3.Connection, question: Question, scope: Scope) -> None:
         total = _total(db, scope)
-        self.holders = _holders(db, question.terms, scope)
+        self.holders = _holders(db, question.terms, scope.session_id, total)
         frequencies = {term: len(ids) for term, ids in self.holders.items()}
         self.statistics = Statistics(total, frequencies, 1.0)
-        self.literal = _scanned(db, question, scope) if question.needs_scan else set()
+        scanned, self.likely = _likely(db, self.holders, question, scope)
         found = Counter(row_id for ids in self.holders.values() for row_id in ids)
         weights = self.statistics.weights(self.holders)
-        least = question.least_terms
-        self.points = dict.fromkeys(self.literal, 0.0)
+        least = question.least_terms(len(self.holders))
+        self.points = dict.fromkeys(scanned, 0.0)
         for term, ids in self.holders.items():
             for row_id in ids:
                 if found[row_id] >= least:
                     self.points[row_id] = self.points.get(row_id, 0.0) + weights[term]
-        self.complete = {row_id for row_id, count in found.items() if count == len(self.holders)}
 
     def counts(self, row_id: int, length: float) -> TermCounts:
         """The question's terms in a message."""
@@ -173,21 +182,42 @@ def _total(db: sqlite3.Connection, scope: Scope) -> int:
 
 
 def _holders(
-    db: sqlite3.Connection, terms: Sequence[str], scope: Scope
+    db: sqlite3.Connection, terms: Sequence[str], session_id: str | None, total: int
 ) -> dict[str, frozenset[int]]:
-    if scope.session_id is not None:
-        session_id = scope.session_id
-        return {term: frozenset(ids_in_session(db, session_id, term)) for term in terms}
-    counts = {term: count_everywhere(db, term, _COMMON) for term in terms}
-    holders: dict[str, frozenset[int]] = {}
+    """The messages that hold each term; the most common terms are left out where it matters."""
+    counts = dict.fromkeys(terms, 0)
+    if session_id is None or total > _COMMON:
+        counts = {term: count_holders(db, term, session_id, _COMMON) for term in terms}
+    found: dict[str, frozenset[int]] = {}
     left = _READ
     for term in sorted(terms, key=counts.__getitem__):
         # The rarest is read whatever it costs: there is nothing else to go by.
-        if holders and (counts[term] >= _COMMON or counts[term] > left):
+        if found and (counts[term] >= _COMMON or counts[term] > left):
             break
-        holders[term] = frozenset(ids_everywhere(db, term, _COMMON))
+        found[term] = frozenset(holders(db, term, session_id, _COMMON))
         left -= counts[term]
-    return holders
+    return found
+
+
+def _likely(
+    db: sqlite3.Connection,
+    holders: Mapping[str, frozenset[int]],
+    question: Question,
+    scope: Scope,
+) -> tuple[set[int], set[int]]:
+    """The messages that a scan found, and all that may contain a short question.
+
+    A message that contains it holds all its Chinese, Japanese and Korean terms. Of other
+    scripts the index knows only whole words, and no punctuation: then a scan has to do.
+    """
+    if not question.needle:
+        return set(), set()
+    pieces = [ids for term, ids in holders.items() if is_cjk(term)]
+    likely = set(frozenset.intersection(*pieces)) if pieces else set()
+    if is_cjk(question.needle) or (pieces and len(likely) <= _COMPARED):
+        return set(), likely
+    scanned = _scanned(db, question, scope)
+    return scanned, likely | scanned
 
 
 def _scanned(db: sqlite3.Connection, question: Question, scope: Scope) -> set[int]:
@@ -258,7 +288,7 @@ def _containing(
     """The candidates that contain a short question literally."""
     if not question.needle:
         return set()
-    likely = heapq.nlargest(_COMPARED, (index.complete | index.literal) & points.keys())
+    likely = heapq.nlargest(_COMPARED, index.likely & points.keys())
     rows = db.execute(
         "SELECT id, text FROM archived_messages WHERE id IN (SELECT value FROM json_each(?))",
         (json.dumps(likely),),
@@ -304,18 +334,19 @@ def _second_stage(
 def _hits(
     db: sqlite3.Connection, ids: Sequence[int], question: Question, scope: Scope
 ) -> list[Hit]:
-    condition, values = scope.condition()
+    condition, values = scope.condition("m.")
     rows = db.execute(
-        "SELECT id, session_id, conversation_id, seq, role, sender, time, text, in_host AND NOT"
-        " EXISTS (SELECT 1 FROM archived_conversations c WHERE NOT c.in_host"
-        " AND c.conversation_id = archived_messages.conversation_id)"
-        " FROM archived_messages WHERE id IN (SELECT value FROM json_each(?))"
-        f" AND {condition}",
+        "SELECT m.id, m.session_id, m.conversation_id, m.seq, m.role, m.sender, m.time, m.text,"
+        " m.in_host AND coalesce(c.in_host, 1), coalesce(c.title, ''),"
+        " coalesce(s.display_name, '') FROM archived_messages m"
+        " LEFT JOIN archived_conversations c ON c.conversation_id = m.conversation_id"
+        " LEFT JOIN sessions s ON s.session_id = m.session_id"
+        f" WHERE m.id IN (SELECT value FROM json_each(?)) AND {condition}",
         [json.dumps(list(ids)), *values],
     )
     found = {row[0]: row for row in rows}
     return [
-        Hit(*row[:8], bool(row[8]), snippet(row[7], question.terms, question.text))
+        Hit(*row[:8], bool(row[8]), *row[9:], snippet(row[7], question.terms, question.text))
         for row in map(found.get, ids)
         if row is not None
     ]

@@ -12,25 +12,30 @@ Invariants:
 """
 
 import asyncio
+import contextlib
 import hashlib
+import logging
 import sqlite3
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 
 import aiosqlite
 
 from .database import Database
+from .errors import StorageUnavailable
 from .search_terms import TERMS_VERSION, index_terms
+
+logger = logging.getLogger("astrbot")
 
 # What the index needs of a row of the archive: id, session, sender, text.
 IndexedRow = tuple[int, str, str, str]
 
 # Rows a step of indexing anew; other users of the database wait for one step.
 STEP = 200
-# Pages that one step of compacting merges; some 20 milliseconds.
-_MERGED_PAGES = 200
+# Pages that one step of compacting merges; some 30 milliseconds.
+_MERGED_PAGES = 100
 
 # More buckets make a search within a session faster and one over all slower.
 _BUCKETS = 32
@@ -94,6 +99,28 @@ async def index_pending(database: Database) -> int:
     while step := await _index_step(database):
         indexed += step
     return indexed
+
+
+async def start(database: Database) -> asyncio.Task[None]:
+    """Makes the index ready for use; what it lacks is indexed in the background.
+
+    Returns:
+        The task in the background, to be cancelled at the end. It never fails.
+    """
+    with contextlib.suppress(StorageUnavailable):
+        await prepare(database)
+    return asyncio.create_task(_complete(database))
+
+
+async def _complete(database: Database) -> None:
+    try:
+        if indexed := await index_pending(database):
+            logger.info("[context_manager] search: %d archived messages indexed anew", indexed)
+    except StorageUnavailable:
+        # Logged by the database; the next start goes on from there.
+        pass
+    except Exception:
+        logger.exception("[context_manager] search: not all archived messages are indexed")
 
 
 async def prepare(database: Database) -> None:
@@ -164,40 +191,43 @@ def session_size(db: sqlite3.Connection, session_id: str) -> int:
     return _count(db, _quoted(_session_token(session_id)), -1)
 
 
-def ids_in_session(db: sqlite3.Connection, session_id: str, term: str) -> list[int]:
-    """The messages of a session that hold a term, oldest first."""
-    expression = f"{_quoted(_session_token(session_id))} AND {_quoted(_bucket(session_id) + term)}"
-    return _ids(db, expression, -1)
+def count_holders(db: sqlite3.Connection, term: str, session_id: str | None, limit: int) -> int:
+    """How many messages hold a term; counts to ``limit`` at most.
 
-
-def count_everywhere(db: sqlite3.Connection, term: str, limit: int) -> int:
-    """How many messages of all sessions hold a term; counts to ``limit`` at most."""
+    Args:
+        db: The connection.
+        term: The term.
+        session_id: The session; None for all of them.
+        limit: Where to stop.
+    """
     found = 0
-    for token in _everywhere(term):
-        found += _count(db, token, limit - found)
+    for expression in _expressions(term, session_id):
+        found += _count(db, expression, limit - found)
         if found >= limit:
             break
     return found
 
 
-def ids_everywhere(db: sqlite3.Connection, term: str, limit: int) -> list[int]:
-    """The messages of all sessions that hold a term.
+def holders(db: sqlite3.Connection, term: str, session_id: str | None, limit: int) -> list[int]:
+    """The ids of the messages that hold a term.
 
     Args:
         db: The connection.
         term: The term.
-        limit: Of more than so many, some of each bucket are left out, the oldest first.
+        session_id: The session; None for all of them.
+        limit: If there are more, the newest of each bucket, so many in all.
     """
-    share = limit if limit < 0 else max(1, limit // _BUCKETS)
-    counts = {token: _ids(db, token, limit) for token in _everywhere(term)}
-    if limit < 0 or sum(map(len, counts.values())) <= limit:
-        return [row_id for ids in counts.values() for row_id in ids]
-    return [row_id for ids in counts.values() for row_id in ids[:share]]
+    found = [_ids(db, expression, limit) for expression in _expressions(term, session_id)]
+    if sum(map(len, found)) > limit:
+        found = [ids[: limit // len(found)] for ids in found]
+    return [row_id for ids in found for row_id in ids]
 
 
-def _everywhere(term: str) -> Iterator[str]:
-    for bucket in range(_BUCKETS):
-        yield _quoted(chr(_FIRST_BUCKET + bucket) + term)
+def _expressions(term: str, session_id: str | None) -> list[str]:
+    if session_id is not None:
+        token = _quoted(_bucket(session_id) + term)
+        return [f"{_quoted(_session_token(session_id))} AND {token}"]
+    return [_quoted(chr(_FIRST_BUCKET + bucket) + term) for bucket in range(_BUCKETS)]
 
 
 def _quoted(token: str) -> str:

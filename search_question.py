@@ -37,20 +37,14 @@ class Question:
     needle: str
     days: tuple[Day, ...]
 
-    @property
-    def least_terms(self) -> int:
-        """How many of the terms a message must hold."""
-        few = len(self.terms) <= _FEW_TERMS and all(is_cjk(term) for term in self.terms)
-        return max(1, (len(self.terms) + 1) // 2) if few else 1
+    def least_terms(self, known: int) -> int:
+        """How many of the terms a message must hold.
 
-    @property
-    def needs_scan(self) -> bool:
-        """Whether the index alone may miss messages that contain the needle.
-
-        It knows every piece of Chinese, Japanese and Korean, but of other scripts only
-        whole words, and no punctuation.
+        Args:
+            known: Of how many terms it is known which messages hold them.
         """
-        return bool(self.needle) and not is_cjk(self.needle)
+        few = len(self.terms) <= _FEW_TERMS and all(is_cjk(term) for term in self.terms)
+        return max(1, (known + 1) // 2) if few else 1
 
     def is_in(self, text: str) -> bool:
         """Whether a text contains the question literally."""

@@ -227,7 +227,7 @@ class Summariser:
         try:
             async with asyncio.timeout(self._model_seconds):
                 answer = await self._host.generate(
-                    job.session_id, provider.provider_id, system_prompt(), prompt
+                    job.session_id, provider, system_prompt(), prompt
                 )
         except Exception as error:
             # Providers raise whatever their client libraries raise.

@@ -23,9 +23,13 @@ _FILTERED = ("content_filter", "safety", "refusal")
 
 # Tags in backticks are talked about, not used.
 _TAG = re.compile(
-    r"(?<!`)[<◁](/?)(?:seed:)?(?:think(?:ing)?|thought|reasoning)(?:\s[^>▷\n]{0,200})?[>▷]",
+    r"(?<!`)(?:[<◁](/?)(?:seed:)?(?:think(?:ing)?|thought|reasoning)(?:\s[^>▷\n]{0,200})?[>▷]"
+    r"|(?-i:\[(/?)THINK\]))",
     re.IGNORECASE,
 )
+# Channels of a model's raw output; only the last one is meant for a reader.
+_CHANNEL = re.compile(r"<\|channel\|>(\w+)[^<]{0,100}<\|message\|>")
+_CHANNEL_END = re.compile(r"<\|(?:end|return|start)\|>.*\Z", re.DOTALL)
 _ONE_LINE_FENCE = re.compile(r"\A```([^`\n]+)```\Z")
 _OPENING_FENCE = re.compile(r"\A(`{3,}|~{3,})[^\n`]*(?:\n|\Z)")
 _WRAPPER = re.compile(
@@ -143,7 +147,8 @@ _SPOKEN_TO = re.compile(
 _OFFER = re.compile(
     r"(?:(?:let me know if|feel free to|how can i (?:help|assist)|would you like(?: me)? to"
     r"|do you (?:want|need) me to|anything else i can)[^\n]{0,80}"
-    r"|(?:需要我|要不要我|要我)[^。\n]{0,30}吗|(?:还有什么|有什么)[^。\n]{0,12}(?:可以帮|能帮|需要)[^。\n]{0,12}"
+    r"|(?:需要我|要不要我|要我)[^。\n]{0,30}吗"
+    r"|(?:还有什么|有什么)[^，。\n]{0,12}(?:可以帮|能帮|需要)[^，。\n]{0,10}[?？]"
     r"|请(?:随时)?告诉我[^。\n]{0,20})[?？!！。.]*\s*\Z",
     re.IGNORECASE,
 )
@@ -225,9 +230,10 @@ def unwrapped(text: str) -> str:
 
 def without_reasoning(text: str) -> str:
     """A text without reasoning: closed, never closed, or closed without a start."""
+    text = _final_channel(text)
     kept, position, inside = [], 0, False
     for tag in _TAG.finditer(text):
-        closing = bool(tag[1])
+        closing = _closes(tag)
         if inside and not closing:
             continue
         if closing and not inside:
@@ -239,13 +245,26 @@ def without_reasoning(text: str) -> str:
     return "".join([*kept, "" if inside else text[position:]]).strip()
 
 
+def _closes(tag: re.Match[str]) -> bool:
+    return bool(tag[1] or tag[2])
+
+
+def _final_channel(text: str) -> str:
+    """What stands in the last channel, if it is the final one; nothing if there is none."""
+    channels = list(_CHANNEL.finditer(text))
+    if not channels:
+        return text
+    last = channels[-1]
+    return _CHANNEL_END.sub("", text[last.end() :]).strip() if last[1] == "final" else ""
+
+
 def without_leading_reasoning(text: str) -> str:
     """A message without the closed reasoning block that it begins with."""
     text = text.strip()
     first = _TAG.match(text)
-    if first is None or first[1]:
+    if first is None or _closes(first):
         return text
-    closing = next((tag for tag in _TAG.finditer(text) if tag[1]), None)
+    closing = next((tag for tag in _TAG.finditer(text) if _closes(tag)), None)
     return text[closing.end() :].strip() if closing else text
 
 

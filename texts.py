@@ -162,8 +162,9 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "The compress prompt template is broken: {error}. Fix it or reset it on the page.",
     ),
     "model_failed": (
-        "模型调用失败：{error}。原来的摘要没有改变，可以稍后再试。",
-        "The model call failed: {error}. The old summary is unchanged; try again later.",
+        "模型调用失败：{error}（共调用 {calls} 次）。原来的摘要没有改变，可以稍后再试。",
+        "The model call failed: {error} ({calls} calls in all). The old summary is unchanged; try "
+        "again later.",
     ),
     "answer_empty": (
         "模型没有返回内容，原来的摘要没有改变。可以稍后再试或换一个模型。",
@@ -202,6 +203,40 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "压缩失败：{error}。原来的摘要没有改变。",
         "Not compressed: {error}. The old summary is unchanged.",
     ),
+    "search_usage": (
+        "请写上要找的内容，例如：/搜索历史 发布时间。可以是字、词或一句问题，也可以带日期。",
+        "Say what to look for, for example /search_history release date. A word, a question or a "
+        "date will do.",
+    ),
+    "search_none": (
+        "在本会话的存档里没有找到“{query}”。换一个更短的词再试试。",
+        "Nothing about “{query}” in this chat's archive. Try a shorter word.",
+    ),
+    "search_head": (
+        "“{query}”找到 {total} 条，最相关的 {shown} 条：",
+        "{total} messages about “{query}”, the {shown} best:",
+    ),
+    "search_line": ("{number}. {time} {who}：{text}", "{number}. {time} {who}: {text}"),
+    "search_failed": (
+        "搜索没有完成：{error}。聊天不受影响，可以稍后再试。",
+        "The search did not finish: {error}. Chats are not affected; try again later.",
+    ),
+    "role_user": ("用户", "user"),
+    "role_assistant": ("机器人", "bot"),
+    "role_tool": ("工具", "tool"),
+    "role_system": ("系统", "system"),
+    "tool_search_history": (
+        "在本会话过去的全部消息里搜索，包括已经不在上下文里的。用户提到以前说过的事、而你在上下文里"
+        "找不到时使用。返回最相关的消息，带时间和说话的人。",
+        "Searches all past messages of this chat, also those no longer in the context. Use it when "
+        "the user refers to something said before that you cannot see. Returns the best messages "
+        "with time and speaker.",
+    ),
+    "tool_search_query": (
+        "要找的内容：关键词或问题；可以写日期，例如 2024-05-03 或 昨天",
+        "What to look for: key words or a question; may name a day, such as 2024-05-03",
+    ),
+    "tool_search_limit": ("最多返回几条，1 到 20，默认 8", "How many messages, 1 to 20, default 8"),
     "no_conversations": (
         "这个会话还没有存档的对话。消息在下一次和模型对话之后存档；存档可以在插件页面的设置里开关。",
         "Nothing is archived for this chat yet. Messages are archived after the next talk with "

@@ -1,6 +1,6 @@
 """Recall, speed and size of the search; run by ``make bench``.
 
-``--data PATH`` measures recall on a retrieval set:
+``--data PATH`` or the environment's ``BENCH_DATA`` measures recall on a retrieval set:
 ``{conversations: [{id, language, messages: [{id, speaker, time, text}], questions:
 [{question, evidence: [message id], category}]}]}``. recall@k is the share of a question's
 evidence among the first k hits, averaged over questions. ``adversarial`` ones are left out.
@@ -9,6 +9,7 @@ evidence among the first k hits, averaged over questions. ``adversarial`` ones a
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
 import sqlite3
@@ -204,7 +205,8 @@ async def scale(sizes: list[int]) -> bool:
 def main() -> int:
     """Runs what the arguments ask for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="a retrieval set, for recall")
+    given = os.environ.get("BENCH_DATA") or None
+    parser.add_argument("--data", type=Path, default=given, help="a retrieval set, for recall")
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
     arguments = parser.parse_args()
     good = True

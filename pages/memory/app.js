@@ -27,10 +27,18 @@ function closeSession() {
   state.transfer = false;
 }
 
-function openSession(item) {
+/** Opens the session in which a search over all of them found something. */
+async function visit(hit) {
+  const { items } = await get("sessions", { q: hit.session_id, limit: 200 });
+  const item = items.find((each) => each.session_id === hit.session_id);
+  if (item) openSession(item, hit);
+}
+
+function openSession(item, place = null) {
   closeSession();
   state.item = { ...item };
-  const session = createSession(state.item, { back: showList, changed: () => parts.list.load({ quiet: true }) });
+  const changed = () => parts.list.load({ quiet: true });
+  const session = createSession(state.item, { back: showList, changed, visit, place });
   state.session = session;
   fill(parts.detail, session.node);
   parts.list.select(item.session_id);
@@ -85,7 +93,7 @@ function build() {
   document.title = t("title");
   const { item, transfer } = state;
   closeSession();
-  parts.list = createList(openSession);
+  parts.list = createList((item) => openSession(item));
   parts.detail = h("main", { class: "detail" });
   parts.unsaved = h("p", { class: "chip chip-warning", role: "status" });
   parts.warnings = h("div", {});

@@ -22,8 +22,9 @@ const TABS = {
 
 let lastTab = "memory";
 
-/** Opens a session; back() returns to the list, changed() tells that its row moved. */
-export function createSession(item, { back, changed }) {
+/** Opens a session; back() returns to the list, changed() tells that its row moved,
+ * visit() opens the session of a hit, and place is the hit to show first. */
+export function createSession(item, { back, changed, visit, place = null }) {
   const node = h("article", { class: "session", "aria-label": nameOf(item) });
   const cleanups = new Set();
   let tabbed = null;
@@ -32,6 +33,8 @@ export function createSession(item, { back, changed }) {
     item,
     row: null,
     health: null,
+    visit,
+    place,
     alive: true,
     /** Registers what must end with the current tab. */
     onLeave: (work) => cleanups.add(work),

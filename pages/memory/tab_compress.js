@@ -4,8 +4,8 @@
 import { get, post } from "./api.js";
 import { button, field, fill, h } from "./dom.js";
 import { isFieldDirty } from "./drafts.js";
-import { ago, number, percent, t } from "./i18n.js";
-import { busy, failed, folded, loading, note } from "./ui.js";
+import { ago, dateTime, number, percent, t } from "./i18n.js";
+import { busy, confirmDialog, failed, folded, loading, note } from "./ui.js";
 
 const POLL_MS = 1_000;
 const SLOW_POLL_MS = 4_000;
@@ -24,7 +24,8 @@ export function coverageLine(coverage) {
 
 function progressView(job) {
   const { done, total } = job.progress;
-  const label = total > 1 ? t("compress.progress", { done: number(done), total: number(total) }) : t("compress.running");
+  const running = job.automatic ? t("compress.runningAutomatic") : t("compress.running");
+  const label = total > 1 ? t("compress.progress", { done: number(done), total: number(total) }) : running;
   const bar = h("progress", { "aria-label": label, class: "progress" });
   if (total > 1) { bar.max = total; bar.value = done; }
   return h("div", { class: "stack" }, h("p", { role: "status" }, label), bar);
@@ -39,6 +40,17 @@ function numbersOf(job) {
   ];
   return h("dl", { class: "numbers" }, rows.filter(([, value]) => value !== null && value !== undefined)
     .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+/** What all compressions of the session cost, and why automatic ones wait. */
+function ledgerView({ costs, pause }) {
+  if (!costs?.jobs && !pause) return null;
+  const waits = pause?.until * 1000 > Date.now() ? t("compress.pauseUntil", { time: dateTime(pause.until) }) : "";
+  return h("div", { class: "stack" },
+    pause ? note("warning", h("strong", {}, t("compress.pause")), " ", pause.reason, " ", waits) : null,
+    costs?.jobs ? h("p", { class: "hint costs" }, t("compress.costs", {
+      jobs: number(costs.jobs), calls: number(costs.calls), input: number(costs.input_tokens), output: number(costs.output_tokens),
+    }), costs.unreported ? ` ${t("compress.unreported", { count: number(costs.unreported) })}` : "") : null);
 }
 
 function resultView(session, job) {
@@ -62,6 +74,7 @@ export function compressTab(session) {
   const sessionId = session.item.session_id;
   const state = h("div", { class: "stack", "aria-live": "polite" });
   const coverage = h("div", {});
+  const ledger = h("div", {});
   const messages = h("div", {});
   let timer = 0;
   let left = false;
@@ -69,12 +82,17 @@ export function compressTab(session) {
 
   const focus = h("textarea", { class: "input", rows: 3, maxlength: 2000, dir: "auto", placeholder: t("compress.focusExample"), value: session.focus ?? "", oninput: (event) => { session.focus = event.target.value; } });
   const start = button(t("compress.start"), () => busy(start, () => run("session/compress", { session_id: sessionId, focus: focus.value.trim() })), "primary");
+  const rebuild = button(t("compress.rebuild"), async () => {
+    const sure = await confirmDialog({ title: t("compress.rebuildTitle"), body: [h("p", {}, t("compress.rebuildText"))], confirm: t("compress.rebuild") });
+    if (sure) await busy(rebuild, () => run("session/compress", { session_id: sessionId, focus: focus.value.trim(), rebuild: true }));
+  }, "text");
   const cancel = button(t("action.cancelJob"), () => busy(cancel, () => run("session/compress/cancel", { session_id: sessionId })), "text");
 
   async function run(endpoint, body) {
     fill(messages);
     try {
-      show(await post(endpoint, body), true);
+      await post(endpoint, body);
+      show(await get("session/compress", { session_id: sessionId }), true);
     } catch (error) {
       fill(messages, note("error", error.message));
     }
@@ -84,6 +102,8 @@ export function compressTab(session) {
     if (left) return;
     const running = job.state === "running";
     start.hidden = running;
+    rebuild.hidden = running || !session.row.summary;
+    fill(ledger, ledgerView(job));
     cancel.hidden = !running;
     focus.disabled = running;
     if (running) {
@@ -138,6 +158,6 @@ export function compressTab(session) {
       coverage,
       field(t("compress.focus"), focus, t("compress.focusHint")),
       messages,
-      h("div", { class: "row end" }, cancel, start)),
-    state);
+      h("div", { class: "row end" }, cancel, rebuild, start)),
+    state, ledger);
 }

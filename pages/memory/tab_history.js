@@ -3,6 +3,7 @@
 import { download, get, post } from "./api.js";
 import { conversationReader } from "./conversation.js";
 import { button, fill, h, newId } from "./dom.js";
+import { historySearch } from "./history_search.js";
 import { ago, dateTime, number, t } from "./i18n.js";
 import { busy, confirmDialog, empty, failed, loading, note, toast } from "./ui.js";
 
@@ -123,13 +124,18 @@ export function historyTab(session) {
     fill(list, loading());
     try {
       const answer = await get("conversations", { session_id: sessionId });
-      if (!left) render(answer);
+      if (left) return;
+      render(answer);
+      if (session.place) session.openMessage(session.place);
+      session.place = null;
     } catch (error) {
       if (!left) fill(list, failed(error, load));
     }
   }
 
   session.openMessage = (hit) => entries.get(hit.conversation_id)?.(hit.id);
+  const go = (hit) => (hit.session_id === sessionId ? session.openMessage(hit) : session.visit(hit));
   load();
-  return h("div", { class: "stack" }, h("p", { class: "hint" }, t("history.hint")), messages, list);
+  return h("div", { class: "stack" }, historySearch(sessionId, go, () => !left),
+    h("p", { class: "hint" }, t("history.hint")), messages, list);
 }

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { button, fill, h, s } from "./dom.js";
 import { ago, dateTime, known, number, percent, t } from "./i18n.js";
 import { empty, folded, loadInto, note } from "./ui.js";
+import { zonesLine } from "./zones.js";
 
 const MESSAGES = 50;
 const FETCHED = 150;
@@ -88,7 +89,7 @@ function previewView(preview, session, first, loadAll) {
     return h("div", { class: "stack" }, note(reason === "remote_agent" ? "info" : "warning", known(`reason.${reason}`) ? t(`reason.${reason}`) : reason || t("next.empty")));
   }
   return h("div", { class: "stack" },
-    budgetBar(preview), h("p", { class: "hint" }, time), leftOutView(preview.left_out, session),
+    budgetBar(preview), h("p", { class: "hint" }, time), leftOutView(preview.left_out, session), zonesLine(preview.zones),
     preview.messages.length ? messagesView(preview, first, loadAll) : empty(t("next.empty"), t("next.emptyHint")));
 }
 

@@ -63,12 +63,13 @@ export function versionsTab(session) {
   }
 
   async function restore(version) {
+    const word = version.conflicting ? "adopt" : "restore";
     const unsaved = isFieldDirty(session.item.session_id, "summary");
     const sure = await confirmDialog({
-      title: t("versions.restoreTitle"),
+      title: t(`versions.${word}Title`),
       body: [h("p", {}, t("versions.restoreText", { time: dateTime(version.created_at) })),
         unsaved ? note("warning", t("versions.restoreUnsaved")) : null],
-      confirm: t("versions.restore"),
+      confirm: t(`versions.${word}`),
     });
     if (!sure) return;
     try {
@@ -102,7 +103,7 @@ export function versionsTab(session) {
     picks.append(...choices.map(([key, label]) => button(label, () => pick(key), "segment", { "data-key": key, "aria-pressed": "false" })));
     pick(version.text === current ? (older ? "previous" : "text") : "current");
     return h("div", { class: "stack" }, picks, box,
-      h("div", { class: "row end" }, button(t("versions.restore"), () => restore(version), "tonal", { disabled: version.text === current })));
+      h("div", { class: "row end" }, button(t(version.conflicting ? "versions.adopt" : "versions.restore"), () => restore(version), "tonal", { disabled: version.text === current })));
   }
 
   function entry(version, at) {

@@ -48,6 +48,8 @@ class Profile:
 BARE = Profile("bare", with_plugin=False)
 NONE = Profile("none")
 EMBEDDINGS = Profile("embeddings", with_embeddings=True)
+# Without the host's date line a message is stored as a bare text.
+BARE_TEXT = Profile("bare_text", extra={"provider_settings": {"datetime_system_prompt": False}})
 MAX_TURNS = Profile("max_turns", max_turns=3, host_cuts=True)
 TRUNCATE = Profile(
     "truncate", max_context_tokens=3000, budget=100_000, tool="lookup_much", host_cuts=True

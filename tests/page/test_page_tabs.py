@@ -70,8 +70,31 @@ def test_an_edit_while_compressing_stands_and_the_result_is_a_version(
     slow_summary.release()
     expect(page.find("[data-job=conflict]")).to_be_visible()
     page.button("查看版本").click()
-    expect(page.find("details.version").first).to_contain_text("未采用")
+    conflicting = page.find("details.version").first
+    expect(conflicting).to_contain_text("未采用")
     assert page.row(chat)["summary"] == "我改的"
+    conflicting.locator("summary").click()
+    expect(conflicting.locator(".diff-add")).to_contain_text("我改的")
+    conflicting.get_by_role("button", name="采用这个版本").click()
+    page.find("[role=dialog]").get_by_role("button", name="采用这个版本").click()
+    expect(page.find(".toast")).to_contain_text("已恢复")
+    assert page.row(chat)["summary"] == "压缩得到的摘要"
+    assert page.row(chat)["coverage"]["messages"] == 80
+
+
+def test_a_summary_is_rebuilt_and_its_cost_is_shown_apart(page: MemoryPage, chat: dict) -> None:
+    page.open(chat, "compress")
+    page.button("立即压缩").click()
+    expect(page.find("[data-job=done]")).to_be_visible()
+    expect(page.find(".costs")).to_contain_text("1 次")
+    page.button("立即压缩").click()
+    expect(page.find("[data-job=failed]")).to_contain_text("0 条新消息")
+    page.button("从全部历史重建").click()
+    page.find("[role=dialog]").get_by_role("button", name="从全部历史重建").click()
+    expect(page.find("[data-job=done]")).to_be_visible()
+    expect(page.find(".costs")).to_contain_text("2 次")
+    page.tab("next")
+    expect(page.find(".zones")).to_contain_text("全部 80 条消息")
 
 
 def test_a_changed_history_gets_a_badge(page: MemoryPage, chat: dict, host: HostProcess) -> None:

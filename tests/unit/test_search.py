@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pytest
 from astrbot_plugin_context_manager import database as database_module
+from astrbot_plugin_context_manager import search as search_module
 from astrbot_plugin_context_manager import search_index
 from astrbot_plugin_context_manager.database import Database
 from astrbot_plugin_context_manager.errors import StorageUnavailable
@@ -220,6 +221,19 @@ async def test_every_message_that_contains_a_rare_piece_is_in_the_first_fifty(da
 @pytest.mark.full
 async def test_every_message_of_ten_thousand_that_contains_a_rare_piece_is_found(database):
     assert await missing_pieces(database, 10_000, 1000) == []
+
+
+async def test_common_words_are_found_in_an_archive_too_large_to_read_them_all(
+    database, monkeypatch
+):
+    monkeypatch.setattr(search_module, "_COMMON", 64)
+    monkeypatch.setattr(search_module, "_READ", 100)
+    said = [Said(HERE.session_id, n, f"我们的项目第{n}天") for n in range(300)]
+    await archive(database, [*said, Said(HERE.session_id, 300, "我们的项目写了蜥蜴")])
+    for scope in (HERE, Scope(None)):
+        assert len(await found(database, "我们的项目", scope)) == 20
+        assert len(await found(database, "项目", scope)) == 20
+        assert (await found(database, "我们的项目写了什么蜥蜴", scope))[0] == "我们的项目写了蜥蜴"
 
 
 # Scope

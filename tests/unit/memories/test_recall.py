@@ -128,7 +128,7 @@ def test_a_memory_is_one_quoted_line_whatever_stands_in_it():
 )
 def test_what_the_window_says_already_is_not_sent_again(window, sent):
     candidates = [Scored(MEMORIES[0], 1.0)]
-    assert bool(unseen(candidates, window)) is sent
+    assert bool(unseen(candidates, window, 3)) is sent
 
 
 # A person's search

@@ -64,9 +64,9 @@ class ScriptedHost:
         self.said.append((session_id, text))
         return True
 
-    async def generate(self, session_id, provider_id, system_prompt, prompt):
+    async def generate(self, session_id, provider, system_prompt, prompt):
         self.prompts.append((session_id, prompt))
-        self.sent.append((provider_id, system_prompt + prompt))
+        self.sent.append((provider.provider_id, system_prompt + prompt))
         self.asked.set()
         await self.gate.wait()
         answer = self.answers[min(len(self.prompts), len(self.answers)) - 1]

@@ -34,10 +34,83 @@ def reason(answer, **more):
         f"{SUMMARY}\n<think>never closed",
         f"◁think▷a◁/think▷{SUMMARY}",
         f"<seed:think>a</seed:think>{SUMMARY}",
+        f"[THINK]a[/THINK]{SUMMARY}",
+        f"a[/THINK]{SUMMARY}",
+        f"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>{SUMMARY}",
+        f"<|channel|>analysis<|message|>a<|channel|>final<|message|>{SUMMARY}<|return|>",
     ],
 )
 def test_reasoning_is_never_kept(answer):
     assert clean_answer(answer) == SUMMARY
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "好的，以下是这段对话的摘要：",
+        "以下是更新后的摘要：",
+        "Sure, here is the summary:",
+    ],
+)
+def test_a_line_that_only_announces_the_summary_comes_off(line):
+    assert clean_answer(f"{line}\n\n{SUMMARY}") == SUMMARY
+    assert clean_answer(f"<think>a</think>{line}\n```\n{SUMMARY}\n```") == SUMMARY
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "好的，我记住了，你住在广州天河路12号。",
+        "好的！周五见。",
+        "当然可以，周三给你。",
+        "没问题，我来安排。",
+        "明白了，预算按 38,000 元控制。",
+        "你好！有什么可以帮你的吗？",
+        "哈哈，这个主意不错",
+        "不客气，有问题随时找我",
+        "新的电话是 400-810-2345。还有什么需要我帮忙的吗？",
+        "助手：周三给测试，周五发布。",
+        "Sure! I'll remember that you live in Paris.",
+        "Of course. The release is on Friday.",
+        "Hello! How can I help you today?",
+        "You're welcome, Ann.",
+        "I’d be happy to help with the release.",
+        "Got it, Ann lives in Paris.",
+        "The capital of France is Paris. Let me know if you need anything else!",
+        "It is 12 degrees. Would you like me to check tomorrow's weather?",
+        "assistant: The train leaves at nine.",
+    ],
+)
+def test_an_answer_to_the_chat_never_becomes_a_summary(answer):
+    assert reason(answer) == "answer_to_chat"
+
+
+def test_a_repetition_of_what_the_assistant_said_is_no_summary():
+    said = "The train to Paris leaves at nine from platform four, every day."
+    assert reason(f"{said}\n", spoken=["hello", said]) == "answer_to_chat"
+    assert clean_answer(said, spoken=["hello"]) == said
+
+
+def test_a_short_summary_may_equal_a_message():
+    assert clean_answer("小明住在广州", spoken=["小明住在广州"]) == "小明住在广州"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "## Facts\n- Sure, Ann said, and came.",
+        "好的餐厅在天河路，小明推荐。",
+        "当然区分工作日和周末：周五发布。",
+        "Okay Corral is the name of Ann's bar.",
+        "- 你好咖啡馆是约定的地点",
+        "Yesterday Ann moved to Paris.",
+        "Hire date of Ann: 1 May.",
+        "收到的货款是 38,000 元。",
+        "小明问有什么可以帮忙的，Ann 说明天搬家。",
+    ],
+)
+def test_a_summary_that_begins_like_an_answer_is_kept(answer):
+    assert clean_answer(answer) == answer
 
 
 def test_a_reasoning_tag_that_is_only_talked_about_stays():
@@ -112,7 +185,17 @@ def test_nothing_left_is_an_empty_answer(answer):
     assert reason(answer) == "answer_empty"
 
 
-@pytest.mark.parametrize("answer", ["<think>x</think>", "<think>x", "x</think>", "<think>"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<think>x</think>",
+        "<think>x",
+        "x</think>",
+        "<think>",
+        "[THINK]x",
+        "<|channel|>analysis<|message|>never came to an end",
+    ],
+)
 def test_reasoning_alone_is_named_as_such(answer):
     assert reason(answer) == "answer_reasoning_only"
 

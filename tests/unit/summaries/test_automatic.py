@@ -112,6 +112,14 @@ async def test_an_edited_history_counts_from_its_beginning(automatic, host):
     assert len(host.prompts) == 2 and job.covered == 8
 
 
+async def test_a_chat_that_fits_is_not_even_read(automatic, host, monkeypatch):
+    async def read(session_id):
+        raise AssertionError("the history was read")
+
+    monkeypatch.setattr(automatic, "_load_history", read)
+    await replied(automatic, host, talk(20), 7, used=10_000)
+
+
 def one(message):
     return 10
 
