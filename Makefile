@@ -11,13 +11,13 @@ setup:
 
 # One quick run on the older host's Python; the last run covers the rest.
 unit: setup
-	$(OLD) -m pytest tests/unit
-	$(NEW) -m pytest tests/unit
+	$(OLD) -m pytest -m "not full" tests/unit
+	$(NEW) -m pytest -m "not full" tests/unit
 
 # The browser tests need axe-core, from npm.
 test: setup
 	@$(PYTHON) dev/axe.py
-	$(OLD) -m pytest tests/unit
+	$(OLD) -m pytest -m "not full" tests/unit
 	$(NEW) -m pytest -m "not full" -n $(WORKERS) --dist loadgroup tests
 
 test-all: setup

@@ -135,7 +135,7 @@ class _Messages:
     def __init__(self, host: Host, estimate: Estimate) -> None:
         self._host = host
         self._measured = host.measured_by(estimate)
-        self._bound: dict[int, Any] = {}
+        self._sizes: dict[int, Cost] = {}
 
     def readable(self, history: list[dict[str, Any]]) -> bool:
         """Whether the host can load all of them."""
@@ -146,9 +146,11 @@ class _Messages:
         """Size of a stored or of a host's message."""
         if not isinstance(message, dict):
             return self._measured(message)
-        if id(message) not in self._bound:
-            self._bound[id(message)] = self._host.bound([message])[0]
-        return self._measured(self._bound[id(message)])
+        # Only stored messages outlive this object and keep their identity.
+        if id(message) not in self._sizes:
+            readable = message if _plain(message) else self._host.bound([message])[0]
+            self._sizes[id(message)] = self._measured(readable)
+        return self._sizes[id(message)]
 
 
 def _plain(message: dict[str, Any]) -> bool:

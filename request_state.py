@@ -20,6 +20,7 @@ class RequestState:
         request: The host's request object; None if its hook never fired.
         projection: Set once the request is built.
         run_context: The host's run, whose list is what it saves.
+        seen: Session, name and platform to note after the reply; None if that is done.
         sender: Name of the person who asked.
         journal_id: Of its row in the journal, while it is cut.
         restored: Whether the whole history is back in that list.
@@ -33,6 +34,7 @@ class RequestState:
     request: Any = None
     projection: Projection | None = None
     run_context: Any = None
+    seen: tuple[str, str, str] | None = None
     sender: str = ""
     journal_id: int | None = None
     restored: bool = False

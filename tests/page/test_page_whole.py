@@ -219,7 +219,6 @@ def test_many_sessions_and_long_chats_stay_quick(
     add_sessions(host, 10_000, "many")
     many = _median(load_list)
     print(f"list {few:.3f} -> {many:.3f} s, chat {texts}, next request {messages}")
-    assert many <= 2 * few + 0.05
-    assert texts[1] <= 2 * texts[0] + 0.05
-    # Counting what would be sent reads the whole chat: a fraction of a second more.
-    assert messages[1] <= 2 * messages[0] + 0.25
+    assert many <= 2 * few
+    assert texts[1] <= 2 * texts[0]
+    assert messages[1] <= 2 * messages[0]
