@@ -20,6 +20,7 @@ from .api_models import (
     SessionQuery,
     VersionsQuery,
 )
+from .calibration_store import ModelKey
 from .errors import CompressionRefused, InvalidChange, StorageUnavailable, UnknownSession
 from .message_text import shorten
 from .options import OPTIONS
@@ -206,6 +207,8 @@ class SessionApi:
                 f"设置 {name} 的值无效，已使用默认值。 / Setting {name} is invalid; default used."
             )
             warnings.append({"code": "setting", "message": text})
+        if plugin.flow is not None:
+            warnings += map(_limit_warning, plugin.flow.estimates.learned_limits())
         problem = plugin.storage.problem if plugin.storage else "not available"
         return {
             "version": plugin.version,
@@ -214,6 +217,16 @@ class SessionApi:
             "warnings": warnings,
             "counters": dict(plugin.flow.counters) if plugin.flow else {},
         }
+
+
+def _limit_warning(learned: tuple[ModelKey, int]) -> dict[str, str]:
+    key, limit = learned
+    text = (
+        f"模型 {key.model} 拒绝过更长的上下文，现在按 ≈{limit} tokens 以内发送，每天放宽一些。"
+        f" / Model {key.model} refused a longer context; requests stay within ≈{limit} tokens,"
+        " a little more every day."
+    )
+    return {"code": "learned_limit", "message": text}
 
 
 def _given(changes: BaseModel, field: str) -> dict[str, Any]:

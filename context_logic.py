@@ -124,7 +124,11 @@ def build(
         topic=topic,
         running_media=sum(map(media_bytes, running)),
     )
-    sections |= {"tools": tool_tokens, "begin_dialogs": _tokens(dialogs, measure)}
+    sections |= {
+        "framing": limits.framing,
+        "tools": tool_tokens,
+        "begin_dialogs": _tokens(dialogs, measure),
+    }
     room = _room(limits, fixed, tool_tokens)
     # Without a user message nothing marks the end of the finished turns.
     if position >= 0:
@@ -179,7 +183,7 @@ def _report(
     stored = set(map(id, [*window.history[: gap[0]], *window.history[gap[1] :]]))
     left_out = first > pinned
     return Report(
-        budget=limits.budget,
+        budget=limits.usable,
         sections=sections,
         total_turns=len(window),
         first_turn=first if left_out else 0,
@@ -206,7 +210,7 @@ def _head(
 
 
 def _room(limits: Limits, fixed: Cost, tool_tokens: int) -> Cost:
-    tokens = limits.budget - limits.reply_reserve - tool_tokens - fixed.tokens
+    tokens = limits.room - limits.framing - tool_tokens - fixed.tokens
     if limits.host_limit is None:
         return Cost(tokens, 1 << 60)
     return Cost(tokens, limits.host_limit - fixed.host_tokens)

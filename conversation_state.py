@@ -20,6 +20,7 @@ from .errors import StorageUnavailable
 from .host import Host
 from .limits import Limits, TopicMark, WindowMark
 from .message_text import field, text_of
+from .prompt_estimates import Estimate
 from .request_log import RequestLog
 from .settings import Settings
 from .storage import Session, Storage
@@ -169,7 +170,9 @@ def _lengths(messages: Sequence[Any]) -> int:
     return total
 
 
-def limits_of(values: Session | Settings, settings: Settings, host_limit: int | None) -> Limits:
+def limits_of(
+    values: Session | Settings, settings: Settings, host_limit: int | None, estimate: Estimate
+) -> Limits:
     """The limits of a request, from a session's values or, without one, the defaults."""
     return Limits(
         budget=values.recent_context_token_budget,
@@ -179,4 +182,7 @@ def limits_of(values: Session | Settings, settings: Settings, host_limit: int | 
         keep_media_bytes=settings.keep_media_kilobytes << 10,
         keep_first_turns=values.keep_first_turns,
         tail_tokens=values.tail_tokens,
+        model_limit=estimate.model_limit,
+        margin=estimate.margin,
+        framing=estimate.framing,
     )

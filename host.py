@@ -9,16 +9,18 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from .archive import HostConversation
 from .context_logic import Cost, Draft
+from .host_answers import fallback_ids, reported_usage
 from .host_types import ChatProvider, LLMAnswer
 from .host_warnings import context_settings, warning
 from .message_text import field, media_kind, part_text, parts_of
-from .request_log import Usage
+from .prompt_estimates import Estimate
 from .tokens import TokenCounter
 
 logger = logging.getLogger("astrbot")
@@ -66,8 +68,6 @@ try:
 except ImportError:
     VERSION = "unknown"
 
-# The share of a model's window at which the host starts to cut by itself.
-HOST_THRESHOLD = 0.82
 GROUP_LOOKUP_SECONDS = 3
 _ESTIMATE_CACHE = 10_000
 
@@ -100,6 +100,15 @@ class Host:
             content = [TextPart(text=p) if isinstance(p, str) else p for p in content]
         return Message(role=draft.role, content=content)
 
+    def measured_by(self, estimate: Estimate) -> Callable[[Any], Cost]:
+        """Sizes of messages by an estimate and by the host's own."""
+
+        def measure(message: Any) -> Cost:
+            tokens = estimate.tokens(self._tokens.counts_of(message))
+            return Cost(tokens, self._host_estimate(message, tokens))
+
+        return measure
+
     def text_part(self, text: str) -> Any:
         """A part of a message."""
         return TextPart(text=text)
@@ -107,11 +116,6 @@ class Host:
     def temporary_part(self, text: str) -> Any:
         """A part of a message that the host sends and does not save."""
         return TextPart(text=text).mark_as_temp()
-
-    def measure(self, message: Any) -> Cost:
-        """Size of one message by the plugin's and by the host's estimate."""
-        tokens = self._tokens.count_message(message)
-        return Cost(tokens, self._host_estimate(message, tokens))
 
     def _host_estimate(self, message: Any, fallback: int) -> int:
         if self._host_counter is None:
@@ -276,12 +280,30 @@ class Host:
         """The chat model a session uses now, or None."""
         return self._described(await self._using_provider(session_id))
 
-    async def request_provider(self, event: Any) -> ChatProvider | None:
-        """The chat model of a running request, as far as it can be known."""
+    async def request_providers(self, event: Any) -> list[ChatProvider]:
+        """The chat model of a running request, as far as it can be known, and its fallbacks."""
         chosen = event.get_extra("selected_provider")
-        if isinstance(chosen, str) and chosen:
-            return self._described(self._context.get_provider_by_id(chosen))
-        return await self.current_chat_provider(event.unified_msg_origin)
+        if not isinstance(chosen, str) or not chosen:
+            return await self.session_providers(event.unified_msg_origin)
+        provider = self._described(self._context.get_provider_by_id(chosen))
+        model = event.get_extra("selected_model")
+        if provider is not None and isinstance(model, str) and model:
+            provider = replace(provider, model=model)
+        return self._with_fallbacks(provider, event.unified_msg_origin)
+
+    async def session_providers(self, session_id: str) -> list[ChatProvider]:
+        """The chat model a session uses now and its fallbacks, in order; empty if none."""
+        return self._with_fallbacks(await self.current_chat_provider(session_id), session_id)
+
+    def _with_fallbacks(self, provider: ChatProvider | None, session_id: str) -> list[ChatProvider]:
+        if provider is None:
+            return []
+        found = [provider]
+        for provider_id in fallback_ids(self._context.get_config(session_id)):
+            fallback = self._described(self._context.get_provider_by_id(provider_id))
+            if fallback is not None and fallback.provider_id not in {p.provider_id for p in found}:
+                found.append(fallback)
+        return found
 
     def chat_provider(self, provider_id: str) -> ChatProvider | None:
         """A chat model by its id, or None."""
@@ -298,12 +320,6 @@ class Host:
             limit if isinstance(limit, int) and limit > 0 else 0,
         )
 
-    def host_limit(self, provider: ChatProvider | None) -> int | None:
-        """Host-estimated tokens up to which the host does not cut, or None."""
-        if provider is None or not provider.max_context_tokens:
-            return None
-        return int(provider.max_context_tokens * HOST_THRESHOLD)
-
     async def generate(
         self, session_id: str, provider: ChatProvider, system_prompt: str, prompt: str
     ) -> LLMAnswer:
@@ -316,7 +332,7 @@ class Host:
             # The caller tries again by itself, and after its own pauses.
             request_max_retries=1,
         )
-        usage = self.reported_usage(answer)
+        usage = reported_usage(answer)
         completion = getattr(answer, "raw_completion", None)
         choices = getattr(completion, "choices", None) or [completion]
         return LLMAnswer(
@@ -328,16 +344,6 @@ class Host:
             finish=getattr(choices[0], "finish_reason", None)
             or getattr(choices[0], "stop_reason", None),
         )
-
-    def reported_usage(self, response: Any) -> Usage | None:
-        """What a provider reported with an answer; None if nothing or nothing usable."""
-        usage = getattr(response, "usage", None)
-        counts = [getattr(usage, name, None) for name in ("input_other", "input_cached", "output")]
-        # Some providers report a usage of zeros.
-        if not all(isinstance(count, int) for count in counts) or not any(counts):
-            return None
-        fresh, cached, output = counts
-        return Usage(fresh + cached, cached, output)
 
     async def persona(self, session_id: str, conversation_id: str) -> str:
         """The prompt of the role that the assistant plays in a conversation, or nothing."""

@@ -41,6 +41,10 @@ class Limits:
         keep_first_turns: Turns at the start of the conversation that stay.
         tail_tokens: Tokens of covered messages that stay in the window; 0 keeps
             covered messages as long as the budget allows.
+        model_limit: Tokens that the model takes; None if unknown. A window stays
+            where it is when this changes and everything still fits.
+        margin: Share by which estimated sizes may be too low.
+        framing: Tokens of a prompt beside its messages and tools.
     """
 
     budget: int
@@ -50,6 +54,9 @@ class Limits:
     keep_media_bytes: int = 4 << 20
     keep_first_turns: int = 0
     tail_tokens: int = 0
+    model_limit: int | None = None
+    margin: float = 0.0
+    framing: int = 0
 
     @property
     def key(self) -> str:
@@ -60,7 +67,17 @@ class Limits:
     @property
     def reply_reserve(self) -> int:
         """Tokens kept free for the reply and for what the estimate misses."""
-        return min(1024, self.budget // 10)
+        return min(1024, self.usable // 10)
+
+    @property
+    def room(self) -> int:
+        """Estimated tokens that may be sent."""
+        return int((self.usable - self.reply_reserve) / (1 + self.margin))
+
+    @property
+    def usable(self) -> int:
+        """Tokens of budget and model for everything."""
+        return self.budget if self.model_limit is None else min(self.budget, self.model_limit)
 
 
 @dataclass(frozen=True, slots=True)

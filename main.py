@@ -87,6 +87,7 @@ class ContextManagerPlugin(Star):
         self._loading = asyncio.create_task(self.tokens.load())
         log = RequestLog(self.storage.database)
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
+        await self.flow.estimates.load_limits()
         await self._keep_everything(self.storage)
         self._start_compression(self.storage, self.flow)
         await self._start_memory(self.storage, self.flow)
@@ -127,7 +128,7 @@ class ContextManagerPlugin(Star):
     async def _start_memory(self, storage: Storage, flow: RequestFlow) -> None:
         self.memory = LongTermMemory(storage, self.host, self.settings)
         self.memory_command = MemoryCommand(self.memory, storage, self.host, self.texts)
-        flow.recaller = Recaller(self.memory, self.host, self.tokens, self.settings)
+        flow.recaller = Recaller(self.memory, self.host, self.settings)
         tools = [*MemoryTools(self.memory, self.texts).tools(), *self.search.tools()]
         flow.shelf = self.shelf = ToolShelf(self.host, storage, self.texts, tools)
         await self.shelf.refresh()
@@ -150,6 +151,8 @@ class ContextManagerPlugin(Star):
             self.shelf.close()
         if self.compressor is not None:
             await self.compressor.close()
+        if self.flow is not None:
+            await self.flow.estimates.settle()
         if self.memory is not None:
             await self.memory.close()
         if self.flow is not None and self.flow.log is not None:
@@ -178,6 +181,12 @@ class ContextManagerPlugin(Star):
         """Gives the host the whole history back before it saves."""
         if await self._active():
             await self._guarded(event, self.flow.finish(event, run_context, response))
+
+    @filter.on_decorating_result()
+    async def see_result(self, event: AstrMessageEvent) -> None:
+        """Learns from the error of a model whose context was too long."""
+        if not self.closed and self.flow is not None:
+            self.flow.see_result(event)
 
     @filter.event_message_type(filter.EventMessageType.GROUP_MESSAGE)
     async def see_group_message(self, event: AstrMessageEvent) -> None:
@@ -218,7 +227,7 @@ class ContextManagerPlugin(Star):
             return
         words = event.message_str.split(maxsplit=1)[1:]
         await self._guarded(event, self.flow.see_session(event))
-        provider = await self.host.request_provider(event)
+        provider = next(iter(await self.host.request_providers(event)), None)
         async for line in self.compressor.report(
             event.unified_msg_origin, *words, provider=provider
         ):

@@ -233,6 +233,28 @@ MIGRATIONS = [
         PRIMARY KEY (session_id, day)
     );
     """,
+    # 10: how each model counts tokens, limits that were learned from failures, and the
+    # last prompt of each conversation whose size was reported.
+    """
+    CREATE TABLE model_calibrations (
+        provider_id TEXT NOT NULL,
+        model TEXT NOT NULL,
+        basis TEXT NOT NULL,
+        state TEXT NOT NULL,
+        limit_tokens INTEGER,
+        limit_learned_at INTEGER,
+        updated_at INTEGER NOT NULL,
+        PRIMARY KEY (provider_id, model, basis)
+    );
+    CREATE TABLE reported_prompts (
+        conversation_id TEXT PRIMARY KEY,
+        provider_id TEXT NOT NULL,
+        model TEXT NOT NULL,
+        basis TEXT NOT NULL,
+        counts TEXT NOT NULL,
+        reported INTEGER NOT NULL
+    );
+    """,
 ]
 
 

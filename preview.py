@@ -14,12 +14,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .calibration import NOTHING
 from .context_logic import Cost, Limits, Projection, build
 from .conversation_state import Remembered, limits_of
 from .host import Host
+from .host_types import host_limit
 from .message_text import Draft, field, text_of
+from .prompt_estimates import Estimate
 from .request_flow import RequestFlow
-from .request_record import SentHead
+from .request_record import SentHead, head_sizes
+from .run_usage import sample_of
 from .sections import oversized
 from .storage import Session
 from .tokens import TokenCounter
@@ -31,8 +35,6 @@ ALL = 1_000_000
 SAMPLE = 200
 # What a message costs beside its text, in characters.
 FRAMING = 8
-# Sections that do not depend on the history, as a record names them.
-_HEAD_SECTIONS = ("system", "tools", "begin_dialogs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +44,18 @@ class _Basis:
     session: Session
     history: list[dict[str, Any]]
     limits: Limits
+    estimate: Estimate
     remembered: Remembered
     topic: StoredTopic | None
     head: SentHead
-    known_sizes: dict[str, int] | None
     covered: int
 
     @property
     def extra_tokens(self) -> int:
         """Tokens beside the messages that are at hand."""
-        return sum(self.known_sizes.values()) if self.known_sizes else self.head.tool_tokens
+        head = self.head
+        known = head.messages or not head.sizes
+        return self.estimate.tokens(head.beside) if known else sum(head.sizes.values())
 
 
 async def preview(flow: RequestFlow, session: Session, limit: int = ALL) -> dict[str, Any]:
@@ -73,27 +77,28 @@ async def preview(flow: RequestFlow, session: Session, limit: int = ALL) -> dict
 async def _basis(flow: RequestFlow, session: Session) -> _Basis:
     host, settings = flow.host, flow.settings
     conversation_id, history = await host.load_history(session.session_id)
-    provider = await host.current_chat_provider(session.session_id)
+    providers = await host.session_providers(session.session_id)
     values = without_checkpoints(history)
+    head = await _last_head(flow, session)
+    sample = sample_of(flow.tokens, [*head.messages, *values], head.beside)
+    estimate = await flow.estimates.estimate(providers, conversation_id, sample)
     remembered = await flow.conversations.of(session, conversation_id, values)
-    head, sizes = await _last_head(flow, session)
-    limits = limits_of(session, settings, host.host_limit(provider))
+    limits = limits_of(session, settings, host_limit(providers), estimate)
     topics = flow.conversations.topics
     topic = await topics.of(conversation_id) if topics and conversation_id else None
     covered = await flow.conversations.covered(session.session_id, conversation_id, values)
-    return _Basis(session, values, limits, remembered, topic, head, sizes, covered)
+    return _Basis(session, values, limits, estimate, remembered, topic, head, covered)
 
 
-async def _last_head(flow: RequestFlow, session: Session) -> tuple[SentHead, dict[str, int] | None]:
-    """The head of the last request, and its sizes if only they are known."""
+async def _last_head(flow: RequestFlow, session: Session) -> SentHead:
+    """The head of the last request; of one before a restart only its sizes."""
     head = flow.heads.get(session.session_id)
     if head is not None:
-        return head, None
+        return head
     record = await _newest_record(flow, session)
     if record is None:
-        return SentHead([], 0, 0), None
-    sizes = {name: record.sections.get(name, 0) for name in _HEAD_SECTIONS}
-    return SentHead([], 0, record.time), sizes
+        return SentHead([], NOTHING, {}, 0)
+    return SentHead([], NOTHING, head_sizes(record.sections), record.time)
 
 
 async def _newest_record(flow: RequestFlow, session: Session) -> Any:
@@ -103,8 +108,7 @@ async def _newest_record(flow: RequestFlow, session: Session) -> Any:
 
 
 async def _last_request(flow: RequestFlow, session: Session) -> int | None:
-    head, _ = await _last_head(flow, session)
-    return head.at or None
+    return (await _last_head(flow, session)).at or None
 
 
 def _nothing(session: Session, reason: str, as_of: int | None) -> dict[str, Any]:
@@ -128,8 +132,9 @@ class _Messages:
     A long chat costs what its window costs, not what all of it would.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, estimate: Estimate) -> None:
         self._host = host
+        self._measured = host.measured_by(estimate)
         self._sizes: dict[int, Cost] = {}
 
     def readable(self, history: list[dict[str, Any]]) -> bool:
@@ -140,11 +145,11 @@ class _Messages:
     def measure(self, message: Any) -> Cost:
         """Size of a stored or of a host's message."""
         if not isinstance(message, dict):
-            return self._host.measure(message)
+            return self._measured(message)
         # Only stored messages outlive this object and keep their identity.
         if id(message) not in self._sizes:
             readable = message if _plain(message) else self._host.bound([message])[0]
-            self._sizes[id(message)] = self._host.measure(readable)
+            self._sizes[id(message)] = self._measured(readable)
         return self._sizes[id(message)]
 
 
@@ -158,7 +163,7 @@ def _plain(message: dict[str, Any]) -> bool:
 
 
 def _built(host: Host, tokens: TokenCounter, basis: _Basis, limit: int) -> dict[str, Any]:
-    session, history, messages = basis.session, basis.history, _Messages(host)
+    session, history, messages = basis.session, basis.history, _Messages(host, basis.estimate)
     if not messages.readable(history):
         return _nothing(session, "unreadable", basis.head.at or None)
     # The message to come ends the window, as the current one does in a request.
@@ -218,7 +223,7 @@ def _zones(projection: Projection, basis: _Basis) -> Zones:
 
 
 def _sections(projection: Projection, basis: _Basis) -> list[dict[str, Any]]:
-    sizes = projection.report.sections | (basis.known_sizes or {})
+    sizes = projection.report.sections | basis.head.sizes
     names = ("system", "fixed_memory", "summary", "tools", "begin_dialogs", "window")
     sizes["reserve"] = basis.limits.reply_reserve
     return [{"name": name, "tokens": sizes[name]} for name in (*names, "reserve")]
@@ -231,7 +236,8 @@ def _reason(projection: Projection, basis: _Basis) -> str:
         return report.reason
     if report.first_turn >= report.total_turns:
         return "overrun"
-    return "model_limit" if limits.host_limit and limits.host_limit < limits.budget else "budget"
+    least = min(limits.usable, limits.host_limit or limits.usable)
+    return "model_limit" if least < limits.budget else "budget"
 
 
 def _kinds(projection: Projection) -> Sequence[tuple[Any, str]]:

@@ -21,6 +21,8 @@ from typing import Any
 
 from .archiving import Archivist, Saved
 from .bounded import BoundedMap
+from .calibration import Counts, add
+from .calibration_store import CalibrationStore
 from .context_logic import (
     Projection,
     Report,
@@ -32,13 +34,17 @@ from .conversation_state import ConversationState, limits_of
 from .errors import StorageUnavailable
 from .fingerprint import fingerprint
 from .host import Host
+from .host_answers import failure_text, reported_usage
+from .host_types import host_limit
 from .journal import Journal
 from .memory_request import Recaller
+from .prompt_estimates import PromptEstimates
 from .recovery import mend_left_behind
 from .repair import checked, early_look, repaired_list, repaired_store
 from .request_log import RequestLog
 from .request_record import head_of, record_of
 from .request_state import RequestState, SavedRequest
+from .run_usage import RunUsage, learn_from_answer, learn_from_failure, sample_of
 from .settings import Settings
 from .storage import Session, Storage
 from .tokens import TokenCounter
@@ -74,6 +80,7 @@ class RequestFlow:
     heads: BoundedMap = field(init=False)
     reports: BoundedMap = field(init=False)
     conversations: ConversationState = field(init=False)
+    estimates: PromptEstimates = field(init=False)
     _sessions: BoundedMap = field(init=False)
     _running: Counter[str] = field(default_factory=Counter)
     _open_cuts: dict[str, list[RequestState]] = field(default_factory=dict)
@@ -82,6 +89,8 @@ class RequestFlow:
     def __post_init__(self) -> None:
         self.heads, self.reports, self._sessions = (self._map() for _ in range(3))
         self.conversations = ConversationState(self.host, self.storage, self.log, self._map)
+        store = CalibrationStore(self.storage.database) if self.storage else None
+        self.estimates = PromptEstimates(self.tokens, store, self.clock, self._map())
 
     def _map(self) -> BoundedMap:
         """Memory of sessions or conversations; those with a running request stay."""
@@ -148,7 +157,7 @@ class RequestFlow:
         self.counters["requests"] += 1
         self._log_cut(state, projection.report, self.reports.get(state.session_id))
         self.reports[state.session_id] = projection.report
-        self.heads[state.session_id] = head_of(projection, state.measured.at)
+        self.heads[state.session_id] = head_of(projection, state.usage.beside, state.measured.at)
         if state.request is not None:
             await self.conversations.remember_window(
                 state.session_id, state.conversation_id, projection.mark
@@ -159,13 +168,15 @@ class RequestFlow:
         state = self._state(event)
         if state is None or state.projection is None or run_context is not state.run_context:
             return
+        final = list(run_context.messages)
         if state.recalled is not None:
             state.recalled.detach()
-        run_context.messages[:] = state.projection.restore(run_context.messages)
+        run_context.messages[:] = state.projection.restore(final)
         state.restored = True
-        state.measured.usage = self.host.reported_usage(response)
+        state.measured.usage = reported_usage(response)
         if state.conversation_id is None:
             self._record(state)
+        learn_from_answer(self.estimates, state.usage, state.projection.report, final, response)
 
     def _record(self, state: RequestState) -> None:
         """Notes what a finished request held and cost, in the background."""
@@ -173,9 +184,15 @@ class RequestFlow:
         if self.log is None or run_context is None:
             return
         projection, final = state.projection, list(run_context.messages)
-        self.log.write_later(
-            lambda: record_of(state.session_id, projection, measured, final, self.tokens)
-        )
+        size = state.usage.size(self.tokens)
+        self.log.write_later(lambda: record_of(state.session_id, projection, measured, final, size))
+
+    def see_result(self, event: Any) -> None:
+        """Before something is sent to the chat: it may be a provider's error."""
+        state = self._state(event)
+        if state is not None and state.projection is not None and state.usage is not None:
+            text = failure_text(event)
+            learn_from_failure(self.estimates, state.usage, state.projection.report, text)
 
     def spent(self, event: Any, seconds: float) -> None:
         """A request waited that long for one of its hooks."""
@@ -242,15 +259,21 @@ class RequestFlow:
         session = self._sessions.get(state.session_id)
         if not prepared:
             session = await self._session(state.session_id)
-        provider = state.provider = await self.host.request_provider(event)
-        state.measured.model = provider.model if provider else ""
+        providers = await self.host.request_providers(event)
+        state.provider = next(iter(providers), None)
+        state.measured.model = state.provider.model if state.provider else ""
         conversation_id = state.conversation_id if state.request else None
         history = history_of(messages)
         now = int(self.clock())
         await self.conversations.begin_idle_topic(session, conversation_id, history, now)
+        tools = self._tools(state.request)
+        sample = sample_of(self.tokens, messages, tools)
+        estimate = await self.estimates.estimate(providers, conversation_id, sample)
+        state.usage = RunUsage(estimate, tools)
         remembered = await self.conversations.of(session, conversation_id, history)
-        host_limit = self.host.host_limit(provider)
-        limits = limits_of(session or self.settings, self.settings, host_limit)
+        values, most = session or self.settings, host_limit(providers)
+        limits = limits_of(values, self.settings, most, estimate)
+        measure = self.host.measured_by(estimate)
         projection = build(
             messages,
             fixed_memory=session.fixed_memory if session else "",
@@ -259,17 +282,21 @@ class RequestFlow:
             mark=remembered.mark,
             topic=remembered.topic,
             covered=remembered.covered,
-            tool_tokens=self._tool_tokens(state.request),
-            measure=self.host.measure,
+            tool_tokens=estimate.tokens(state.usage.beside),
+            measure=measure,
             make_message=self.host.make_message,
         )
         if self.recaller is not None:
-            state.recalled = await self.recaller.recall(event, session, projection, limits)
+            recall = self.recaller.recall(event, session, projection, limits, measure)
+            state.recalled = await recall
+        if state.recalled is not None:
+            recalled = self.tokens.counts_of_text(state.recalled.part.text)
+            state.usage.beside = add(state.usage.beside, recalled)
         return projection
 
-    def _tool_tokens(self, request: Any) -> int:
+    def _tools(self, request: Any) -> Counts:
         tools = getattr(request, "func_tool", None)
-        return self.tokens.count_tools(tools.openai_schema()) if tools else 0
+        return self.tokens.counts_of_tools(tools.openai_schema() if tools else [])
 
     def see_group_message(self, event: Any) -> None:
         """Counts a message of a group in which topics may end by themselves."""

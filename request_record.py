@@ -3,14 +3,15 @@
 Nothing here does I/O. ``record_of`` counts tokens and may run in a thread.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from .calibration import Counts
 from .context_logic import Projection
 from .message_text import field as field_of
 from .request_log import RequestRecord, Usage
-from .tokens import TokenCounter
 
 
 @dataclass(slots=True)
@@ -36,21 +37,28 @@ class SentHead:
 
     Attributes:
         messages: The host's system messages and begin-dialogs, without our sections.
-        tool_tokens: Size of the tool schemas.
+        beside: What the tool schemas are counted by.
+        sizes: Estimated tokens of what does not depend on the history.
         at: Unix seconds.
     """
 
     messages: list[Any]
-    tool_tokens: int
+    beside: Counts
+    sizes: dict[str, int]
     at: int
 
 
-def head_of(projection: Projection, at: int) -> SentHead:
+def head_of(projection: Projection, beside: Counts, at: int) -> SentHead:
     """The head of a request that was just built."""
     messages = takewhile(
         lambda m: field_of(m, "role") == "system" or field_of(m, "_no_save"), projection.before
     )
-    return SentHead(list(messages), projection.report.sections["tools"], at)
+    return SentHead(list(messages), beside, head_sizes(projection.report.sections), at)
+
+
+def head_sizes(sections: dict[str, int]) -> dict[str, int]:
+    """Sizes of the sections that do not depend on the history."""
+    return {name: sections.get(name, 0) for name in ("system", "tools", "begin_dialogs")}
 
 
 def record_of(
@@ -58,7 +66,7 @@ def record_of(
     projection: Projection,
     measured: Measurements,
     final: list[Any],
-    tokens: TokenCounter,
+    size: Callable[[Any], int],
 ) -> RequestRecord:
     """The record of a request.
 
@@ -67,13 +75,13 @@ def record_of(
         projection: What was built.
         measured: What was measured.
         final: The run's messages at its end.
-        tokens: Counts what tool calls added.
+        size: Tokens of a message, for what tool calls added.
     """
     report, usage = projection.report, measured.usage
     sections = dict(report.sections)
     added = projection.added(final)
     # The last message is the reply: the reported call did not hold it.
-    if steps := tokens.count_messages(added[:-1]):
+    if steps := sum(map(size, added[:-1])):
         sections["tool_steps"] = steps
     return RequestRecord(
         session_id=session_id,

@@ -6,6 +6,7 @@ from typing import Any
 from .context_logic import Projection
 from .host import ChatProvider
 from .request_record import Measurements
+from .run_usage import RunUsage
 from .temporary_part import TemporaryPart
 
 
@@ -23,6 +24,7 @@ class RequestState:
         sender: Name of the person who asked.
         journal_id: Of its row in the journal, while it is cut.
         restored: Whether the whole history is back in that list.
+        usage: How its tokens are estimated, set with the projection.
         recalled: The memories on the current message, if there are any.
     """
 
@@ -40,6 +42,7 @@ class RequestState:
     sections_sent: bool = False
     measured: Measurements = field(default_factory=lambda: Measurements(0))
     provider: ChatProvider | None = None
+    usage: RunUsage | None = None
     recalled: TemporaryPart | None = None
 
     @property

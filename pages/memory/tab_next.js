@@ -10,7 +10,7 @@ import { zonesLine } from "./zones.js";
 const MESSAGES = 50;
 const FETCHED = 150;
 const REQUESTS = 50;
-const SECTIONS = ["system", "tools", "begin_dialogs", "fixed_memory", "summary", "window", "current", "recalled", "tool_steps", "reserve"];
+const SECTIONS = ["system", "framing", "tools", "begin_dialogs", "fixed_memory", "summary", "window", "current", "recalled", "tool_steps", "reserve"];
 
 function sectionName(name) {
   return known(`section.${name}`) ? t(`section.${name}`) : name;

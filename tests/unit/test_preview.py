@@ -5,6 +5,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from astrbot_plugin_context_manager.calibration import NOTHING
 from astrbot_plugin_context_manager.context_logic import Limits, WindowMark, build
 from astrbot_plugin_context_manager.host import ChatProvider, Host
 from astrbot_plugin_context_manager.message_text import Draft
@@ -12,6 +13,7 @@ from astrbot_plugin_context_manager.preview import preview
 from astrbot_plugin_context_manager.request_flow import RequestFlow
 from astrbot_plugin_context_manager.request_log import RequestLog, RequestRecord
 from astrbot_plugin_context_manager.request_record import SentHead
+from astrbot_plugin_context_manager.run_usage import sample_of
 from astrbot_plugin_context_manager.settings import Settings
 from astrbot_plugin_context_manager.storage import Storage
 from astrbot_plugin_context_manager.tokens import TokenCounter
@@ -82,14 +84,16 @@ async def test_the_window_is_cut_where_a_request_would_cut_it(flow, storage):
     view = await shown(flow, storage, recent_context_token_budget=1024)
     host = flow.host
     messages = [*host.bound(flow.host.history), host.make_message(Draft("user", ""))]
+    sample = sample_of(flow.tokens, flow.host.history, NOTHING)
+    estimate = await flow.estimates.estimate([], "c", sample)
     projection = build(
         messages,
         fixed_memory="",
         summary="",
-        limits=Limits(1024),
+        limits=Limits(1024, margin=estimate.margin, framing=estimate.framing),
         mark=None,
         tool_tokens=0,
-        measure=host.measure,
+        measure=host.measured_by(estimate),
         make_message=host.make_message,
     )
     first = projection.report.first_turn
@@ -114,7 +118,7 @@ async def test_the_head_is_that_of_the_last_request(flow, storage):
     system = flow.host.make_message(Draft("system", "persona"))
     dialog = flow.host.make_message(Draft("user", "begin"))
     dialog._no_save = True
-    flow.heads[GROUP] = SentHead([system, dialog], 300, 77)
+    flow.heads[GROUP] = SentHead([system, dialog], (*NOTHING[:7], 300, 0, 0), {}, 77)
     view = await shown(flow, storage, summary="摘要")
     assert [m["kind"] for m in view["messages"]][:3] == ["system", "begin_dialog", "history"]
     assert view["messages"][0]["text"].startswith("persona\n")

@@ -204,7 +204,9 @@ def test_what_tools_added_counts_in_the_estimate_and_the_reply_does_not():
     steps = [assistant("", tool_calls=call("1")), tool("1", "found it")]
     tokens = TokenCounter()
     final = [*before, current, *steps, assistant("reply")]
-    made = record_of(GROUP, projected(before, current), Measurements(7), final, tokens)
+    made = record_of(
+        GROUP, projected(before, current), Measurements(7), final, tokens.count_message
+    )
     assert made.sections["tool_steps"] == tokens.count_messages(steps)
     assert made.estimated == 12 + tokens.count_messages(steps)
     assert (made.first_turn, made.left_out_turns, made.time) == (3, 3, 7)
@@ -213,7 +215,9 @@ def test_what_tools_added_counts_in_the_estimate_and_the_reply_does_not():
 def test_a_request_without_an_answer_has_no_usage_and_no_tool_steps():
     before, current = [user(), assistant()], user("now")
     final = [*before, current]
-    made = record_of(GROUP, projected(before, current), Measurements(7), final, TokenCounter())
+    made = record_of(
+        GROUP, projected(before, current), Measurements(7), final, TokenCounter().count_message
+    )
     assert (made.prompt_tokens, made.sections) == (None, {"window": 10, "tools": 2})
 
 
