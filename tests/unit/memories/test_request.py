@@ -10,7 +10,6 @@ from astrbot_plugin_context_manager.memory_request import Recaller
 from astrbot_plugin_context_manager.memory_tools import shown_memories
 from astrbot_plugin_context_manager.settings import Settings
 from astrbot_plugin_context_manager.storage import Storage
-from astrbot_plugin_context_manager.tokens import TokenCounter
 
 from ..messages import Msg, build_request, size_of, turns, user
 from .parts import Provider
@@ -44,7 +43,7 @@ class Requests:
     def __init__(self, storage, host, memory):
         self.storage = storage
         self.memory = memory
-        self.recaller = Recaller(memory, host, TokenCounter(), SETTINGS)
+        self.recaller = Recaller(memory, host, SETTINGS)
         self.event = Event(GROUP)
 
     async def recall(self, question="能吃花生吗", budget=100_000, host_limit=None, **session):
@@ -58,6 +57,7 @@ class Requests:
             dataclasses.replace(stored, **values),
             projection,
             Limits(budget, host_limit=host_limit),
+            size_of,
         )
 
 
