@@ -354,7 +354,8 @@ class Host:
             return ""
 
     def _embedding_provider(self) -> Any:
-        providers = self._context.get_all_embedding_providers()
+        lookup = getattr(self._context, "get_all_embedding_providers", None)
+        providers = lookup() if lookup is not None else None
         return providers[0] if providers else None
 
     def embedding_model(self) -> str | None:
