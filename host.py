@@ -16,7 +16,7 @@ from typing import Any
 
 from .archive import HostConversation
 from .context_logic import Cost, Draft
-from .host_answers import fallback_ids, reported_usage
+from .host_answers import described_answer, fallback_ids
 from .host_types import ChatProvider, LLMAnswer
 from .host_warnings import context_settings, warning
 from .message_text import field, media_kind, part_text, parts_of
@@ -332,18 +332,7 @@ class Host:
             # The caller tries again by itself, and after its own pauses.
             request_max_retries=1,
         )
-        usage = reported_usage(answer)
-        completion = getattr(answer, "raw_completion", None)
-        choices = getattr(completion, "choices", None) or [completion]
-        return LLMAnswer(
-            text=answer.completion_text or "",
-            role=str(answer.role or ""),
-            reasoning=getattr(answer, "reasoning_content", None) or "",
-            input_tokens=usage.prompt_tokens if usage else None,
-            output_tokens=usage.output_tokens if usage else None,
-            finish=getattr(choices[0], "finish_reason", None)
-            or getattr(choices[0], "stop_reason", None),
-        )
+        return described_answer(answer)
 
     async def persona(self, session_id: str, conversation_id: str) -> str:
         """The prompt of the role that the assistant plays in a conversation, or nothing."""

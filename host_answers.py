@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from .host_types import LLMAnswer
 from .request_log import Usage
 
 # No request has more; what is reported beyond it is no number of tokens.
@@ -20,6 +21,22 @@ def reported_usage(response: Any) -> Usage | None:
     if not all(0 <= count <= MOST_TOKENS for count in (fresh + cached, cached, output)):
         return None
     return Usage(fresh + cached, cached, output)
+
+
+def described_answer(answer: Any) -> LLMAnswer:
+    """An answer to a call of the plugin's own."""
+    usage = reported_usage(answer)
+    completion = getattr(answer, "raw_completion", None)
+    choices = getattr(completion, "choices", None) or [completion]
+    return LLMAnswer(
+        text=answer.completion_text or "",
+        role=str(answer.role or ""),
+        reasoning=getattr(answer, "reasoning_content", None) or "",
+        input_tokens=usage.prompt_tokens if usage else None,
+        output_tokens=usage.output_tokens if usage else None,
+        finish=getattr(choices[0], "finish_reason", None)
+        or getattr(choices[0], "stop_reason", None),
+    )
 
 
 def answering_model(response: Any) -> str:
