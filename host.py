@@ -61,8 +61,7 @@ except ImportError:
 try:
     from astrbot.core.message.message_event_result import MessageChain
 except ImportError:
-    # Without it the plugin cannot speak first; answers to commands still work.
-    MessageChain = None
+    MessageChain = None  # The plugin cannot speak first; commands still answer.
 try:
     from astrbot.core.config.default import VERSION
 except ImportError:
@@ -329,8 +328,7 @@ class Host:
             prompt=prompt,
             system_prompt=system_prompt,
             model=provider.model or None,
-            # The caller tries again by itself, and after its own pauses.
-            request_max_retries=1,
+            request_max_retries=1,  # The caller tries again, after its own pauses.
         )
         return described_answer(answer)
 
