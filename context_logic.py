@@ -127,8 +127,11 @@ def build(
     sections |= {"tools": tool_tokens, "begin_dialogs": _tokens(dialogs, measure)}
     room = _room(limits, fixed, tool_tokens)
     # Without a user message nothing marks the end of the finished turns.
-    selected = _select(window, room) if position >= 0 else _Selected(history)
-    sections |= {"window": _tokens(selected.sent, measure), "current": _tokens(running, measure)}
+    if position >= 0:
+        selected = _select(window, room, measure)
+    else:
+        selected = _Selected(history, _tokens(history, measure))
+    sections |= {"window": selected.tokens, "current": _tokens(running, measure)}
     handed_over = [*head, *dialogs, *selected.sent]
     return Projection(
         messages=[*handed_over, *running],
@@ -147,20 +150,25 @@ class _Selected:
     """What is sent of the finished turns; ``first`` as in ``Choice``."""
 
     sent: list[Any]
+    tokens: int
     first: int = 0
     pinned: int = 0
     squeezed: bool = False
 
 
-def _select(window: Window, room: Cost) -> _Selected:
+def _select(window: Window, room: Cost, measure: Callable[[Any], Cost]) -> _Selected:
     if room.tokens <= 0 or room.host_tokens <= 0:
-        return _Selected([], len(window))
+        return _Selected([], 0, len(window))
     choice = window.choose(room)
-    pinned = [m for turn in range(choice.pinned) for m in window.messages(turn)]
-    if choice.first == len(window) and (squeezed := window.squeezed_newest(choice.room)):
-        return _Selected([*pinned, *squeezed], choice.first - 1, choice.pinned, squeezed=True)
-    run = [m for turn in range(choice.first, len(window)) for m in window.messages(turn)]
-    return _Selected([*pinned, *run], choice.first, choice.pinned)
+    pinned = choice.pinned
+    turns = [*range(pinned), *range(choice.first, len(window))]
+    sent = [message for turn in turns for message in window.messages(turn)]
+    tokens = sum(map(window.tokens, turns))
+    none_fits = choice.first == len(window) > pinned
+    if none_fits and (squeezed := window.squeezed_newest(choice.room)):
+        tokens += _tokens(squeezed, measure)
+        return _Selected([*sent, *squeezed], tokens, choice.first - 1, pinned, squeezed=True)
+    return _Selected(sent, tokens, choice.first, pinned)
 
 
 def _report(

@@ -225,8 +225,10 @@ def _light_answer(messages: Sequence[Any]) -> Any:
     if len(messages) == 1:
         content = field(messages[0], "content")
         # Even an empty list of calls is rejected by some providers.
-        plain = field(messages[0], "tool_calls") is None and not any(
-            media_kind(part) for part in parts_of(content)
+        plain = (
+            field(messages[0], "role") == "assistant"
+            and field(messages[0], "tool_calls") is None
+            and not any(media_kind(part) for part in parts_of(content))
         )
         text = "\n".join(filter(None, map(part_text, parts_of(content))))
         if plain and text.strip() and text == clean_text(text):

@@ -130,7 +130,7 @@ class _Messages:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._bound: dict[int, Any] = {}
+        self._sizes: dict[int, Cost] = {}
 
     def readable(self, history: list[dict[str, Any]]) -> bool:
         """Whether the host can load all of them."""
@@ -141,9 +141,11 @@ class _Messages:
         """Size of a stored or of a host's message."""
         if not isinstance(message, dict):
             return self._host.measure(message)
-        if id(message) not in self._bound:
-            self._bound[id(message)] = self._host.bound([message])[0]
-        return self._host.measure(self._bound[id(message)])
+        # Only stored messages outlive this object and keep their identity.
+        if id(message) not in self._sizes:
+            readable = message if _plain(message) else self._host.bound([message])[0]
+            self._sizes[id(message)] = self._host.measure(readable)
+        return self._sizes[id(message)]
 
 
 def _plain(message: dict[str, Any]) -> bool:

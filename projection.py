@@ -10,6 +10,7 @@ Pure. Messages are compared by identity. Invariants:
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from itertools import chain
 from typing import Any
 
 from .limits import WindowMark
@@ -101,16 +102,20 @@ class Projection:
             the current message, all messages that were not handed over follow
             it, in order.
         """
-        if self.current is None:
-            return self._restore_without_current(final)
-        position = next((i for i, m in enumerate(final) if m is self.current), -1)
-        known = {id(m) for m in (*self.handed_over, *self.before, self.current)}
-        added = [m for m in final[position + 1 :] if id(m) not in known]
-        return [*self.before, self.current, *added]
+        return [*self._start, *self.added(final)]
 
-    def _restore_without_current(self, final: Sequence[Any]) -> list[Any]:
-        known = {id(m) for m in (*self.handed_over, *self.before)}
-        return [*self.before, *(m for m in final if id(m) not in known)]
+    def added(self, final: Sequence[Any]) -> list[Any]:
+        """What the run added behind the current message; see ``restore``."""
+        position = next((i for i, m in enumerate(final) if m is self.current), -1)
+        added = final if self.current is None else final[position + 1 :]
+        known = set(map(id, added)).intersection(
+            map(id, chain(self.handed_over, self.before, [self.current]))
+        )
+        return [message for message in added if id(message) not in known]
+
+    @property
+    def _start(self) -> list[Any]:
+        return self.before if self.current is None else [*self.before, self.current]
 
 
 def repaired_history(

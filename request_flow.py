@@ -96,7 +96,7 @@ class RequestFlow:
         conversation = getattr(request, "conversation", None)
         conversation_id = getattr(conversation, "cid", None) or None
         state = self._begin(event, conversation_id, request)
-        await self.see_session(event)
+        await self._see(event, state)
         if self.shelf is not None:
             self.shelf.fit(request, self._sessions.get(state.session_id))
         if self.host.missing_features or self._no_list_reported:
@@ -104,8 +104,19 @@ class RequestFlow:
 
     async def see_session(self, event: Any) -> None:
         """The session of an event has a row, with its name and platform as seen now."""
+        await self._note_seen(*self.host.session_of(event))
+
+    async def _see(self, event: Any, state: RequestState) -> None:
+        """Reads the session; a known one is noted as seen only after the reply."""
+        session_id, name, platform = self.host.session_of(event)
+        known = session_id in self._sessions and await self._session(session_id)
+        if known and known.platform == platform and name in ("", known.display_name):
+            state.seen = (session_id, name, platform)
+        else:
+            await self._note_seen(session_id, name, platform)
+
+    async def _note_seen(self, session_id: str, name: str, platform: str) -> None:
         if self.storage is not None:
-            session_id, name, platform = self.host.session_of(event)
             seen = self.storage.see_session(session_id, name, platform, int(self.clock()))
             await self._stored(session_id, seen)
 
@@ -226,7 +237,11 @@ class RequestFlow:
             self._sessions[session_id] = session
 
     async def _project(self, event: Any, state: RequestState, messages: list[Any]) -> Projection:
-        session = await self._session(state.session_id)
+        # The first hook of a request has just read it.
+        prepared = state.request is not None and state.session_id in self._sessions
+        session = self._sessions.get(state.session_id)
+        if not prepared:
+            session = await self._session(state.session_id)
         provider = state.provider = await self.host.request_provider(event)
         state.measured.model = provider.model if provider else ""
         conversation_id = state.conversation_id if state.request else None
@@ -358,14 +373,18 @@ class RequestFlow:
             self._running[key] -= 1
             if not self._running[key]:
                 del self._running[key]
-        if state.conversation_id is None:
-            return
-        self._record(state)
-        if state.projection is None and not state.failed:
-            return
-        task = asyncio.get_running_loop().create_task(self._repair_after_save(state))
+        if state.conversation_id is not None:
+            self._record(state)
+        task = asyncio.get_running_loop().create_task(self._repair_and_note(state))
         _repairs.add(task)
         task.add_done_callback(_repairs.discard)
+
+    async def _repair_and_note(self, state: RequestState) -> None:
+        built = state.projection is not None or state.failed
+        if state.conversation_id is not None and built:
+            await self._repair_after_save(state)
+        if state.seen is not None and not self.closed:
+            await self._note_seen(*state.seen)
 
     async def _repair_after_save(self, state: RequestState) -> None:
         conversation_id, saved = state.conversation_id or "", None

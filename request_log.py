@@ -58,7 +58,7 @@ class RequestRecord:
     output_tokens: int | None
     first_turn: int
     left_out_turns: int
-    milliseconds: int
+    milliseconds: float
     budget: int = 0
     total_turns: int = 0
     left_out_messages: int = 0
@@ -85,7 +85,7 @@ class Day:
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
-    milliseconds: int
+    milliseconds: float
 
 
 _COLUMNS = ", ".join(RequestRecord.__slots__)
@@ -168,7 +168,7 @@ class RequestLog:
         return [Day(*row) for row in rows]
 
 
-def _sums(record: RequestRecord) -> tuple[int, ...]:
+def _sums(record: RequestRecord) -> tuple[float, ...]:
     tokens = (record.prompt_tokens, record.cached_tokens, record.output_tokens)
     reported = record.prompt_tokens is not None
     return (1, int(reported), record.estimated, *(t or 0 for t in tokens), record.milliseconds)

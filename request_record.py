@@ -71,7 +71,7 @@ def record_of(
     """
     report, usage = projection.report, measured.usage
     sections = dict(report.sections)
-    added = projection.restore(final)[len(projection.before) + 1 :]
+    added = projection.added(final)
     # The last message is the reply: the reported call did not hold it.
     if steps := tokens.count_messages(added[:-1]):
         sections["tool_steps"] = steps
@@ -86,7 +86,7 @@ def record_of(
         output_tokens=usage.output_tokens if usage else None,
         first_turn=report.first_turn,
         left_out_turns=report.left_out_turns,
-        milliseconds=round(measured.milliseconds),
+        milliseconds=round(measured.milliseconds, 1),
         budget=report.budget,
         total_turns=report.total_turns,
         left_out_messages=report.left_out_messages,

@@ -19,6 +19,7 @@ class RequestState:
         request: The host's request object; None if its hook never fired.
         projection: Set once the request is built.
         run_context: The host's run, whose list is what it saves.
+        seen: Session, name and platform to note after the reply; None if that is done.
         sender: Name of the person who asked.
         journal_id: Of its row in the journal, while it is cut.
         restored: Whether the whole history is back in that list.
@@ -31,6 +32,7 @@ class RequestState:
     request: Any = None
     projection: Projection | None = None
     run_context: Any = None
+    seen: tuple[str, str, str] | None = None
     sender: str = ""
     journal_id: int | None = None
     restored: bool = False
@@ -50,13 +52,21 @@ class RequestState:
         """Whether the host would save anything else than without the plugin now."""
         if self.projection is None or self.restored:
             return False
-        carries = self.recalled is not None and self.recalled.changes_saved_form
-        return carries or self.projection.changed_history
+        return self.carries_memories or self.projection.changed_history
+
+    @property
+    def carries_memories(self) -> bool:
+        """Whether the current message would be saved otherwise because of its memories."""
+        return self.recalled is not None and self.recalled.changes_saved_form
 
     def whole(self) -> list[Any]:
         """The list the host should save."""
-        restored = self.projection.restore(self.run_context.messages)
-        return self.recalled.plain(restored) if self.recalled else restored
+        uncut = self.uncut()
+        return self.recalled.plain(uncut) if self.recalled else uncut
+
+    def uncut(self) -> list[Any]:
+        """The same with what the current message may still carry."""
+        return self.projection.restore(self.run_context.messages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from .limits import Cost, Limits, TopicMark, WindowMark
@@ -24,6 +25,7 @@ from .message_text import (
     Draft,
     clean_text,
     field,
+    has_content,
     light_turn,
     media_bytes,
     media_placeholder,
@@ -40,7 +42,19 @@ _SQUEEZE_STEPS = (16000, 8000, 4000, 2000, 1000, 500, 240)
 
 def split_turns(history: Sequence[Any]) -> list[tuple[int, int]]:
     """Turns as ``(start, end)`` positions; the first also holds what precedes it."""
-    starts = [i for i, message in enumerate(history) if starts_turn(message)]
+    # Every message of a long history passes here with every request.
+    try:
+        roles = list(map(attrgetter("role"), history))
+        contents = list(map(attrgetter("content"), history))
+    except AttributeError:
+        roles = [field(message, "role") for message in history]
+        contents = [field(message, "content") for message in history]
+    starts = [
+        i
+        for i, (role, content) in enumerate(zip(roles, contents, strict=True))
+        if role == "user"
+        and (not content.isspace() if content and type(content) is str else has_content(history[i]))
+    ]
     if not starts:
         return []
     return list(zip([0, *starts[1:]], [*starts[1:], len(history)], strict=True))
@@ -131,6 +145,10 @@ class Window:
         """What is sent of a turn."""
         return self._lightened(turn)[0]
 
+    def tokens(self, turn: int) -> int:
+        """Size of what is sent of a turn."""
+        return self._lightened(turn)[1].tokens
+
     def start_of(self, turn: int) -> int:
         """Messages before a turn."""
         return self._starts[turn] if turn < len(self) else len(self.history)
@@ -213,7 +231,7 @@ class Window:
         first = bisect_left([end for _, end in self.turns], self._covered + 1)
         used = 0
         while first > 0:
-            used += self._lightened(first - 1)[1].tokens
+            used += self.tokens(first - 1)
             if used > self.limits.tail_tokens:
                 break
             first -= 1

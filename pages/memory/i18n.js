@@ -21,6 +21,11 @@ export function number(value) {
   return new Intl.NumberFormat(locale()).format(value);
 }
 
+/** A number that is an estimate. */
+export function about(value) {
+  return `≈${number(value)}`;
+}
+
 export function percent(part, whole) {
   const share = whole > 0 ? part / whole : 0;
   return new Intl.NumberFormat(locale(), { style: "percent", maximumFractionDigits: 0 }).format(share);

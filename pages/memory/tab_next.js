@@ -1,9 +1,10 @@
 // What the next request sends, and what the last ones were estimated and cost.
 
-import { get } from "./api.js";
-import { button, fill, h, s } from "./dom.js";
-import { ago, dateTime, known, number, percent, t } from "./i18n.js";
-import { empty, folded, loadInto, note } from "./ui.js";
+import { get, post } from "./api.js";
+import { button, fill, h } from "./dom.js";
+import { about, ago, dateTime, known, number, percent, t } from "./i18n.js";
+import { daysPlot, requestsPlot } from "./plots.js";
+import { busy, empty, folded, loadInto, note, toast } from "./ui.js";
 import { zonesLine } from "./zones.js";
 
 const MESSAGES = 50;
@@ -23,14 +24,14 @@ function budgetBar({ budget, sections }) {
   const used = sections.reduce((sum, section) => sum + section.tokens, 0);
   const whole = Math.max(budget, used, 1);
   const parts = sections.filter((section) => section.tokens > 0);
-  const summary = t("next.used", { used: number(used), budget: number(budget), share: percent(used, budget) });
+  const summary = t("next.used", { used: about(used), budget: number(budget), share: percent(used, budget) });
   return h("section", { class: "card" },
     h("div", { class: "card-head" }, h("h3", { class: "card-title" }, t("next.budget")), h("span", { class: "grow" }), h("span", { class: used > budget ? "over" : "" }, summary)),
     h("div", { class: "bar", role: "img", "aria-label": summary },
-      parts.map((section) => h("span", { class: sectionClass(section.name), style: `width:${(section.tokens / whole) * 100}%`, title: `${sectionName(section.name)}: ${number(section.tokens)}` }))),
+      parts.map((section) => h("span", { class: sectionClass(section.name), style: `width:${(section.tokens / whole) * 100}%`, title: `${sectionName(section.name)}: ${about(section.tokens)}` }))),
     h("ul", { class: "legend" },
-      parts.map((section) => h("li", {}, h("span", { class: `swatch ${sectionClass(section.name)}`, "aria-hidden": "true" }), sectionName(section.name), " ", h("strong", {}, number(section.tokens)))),
-      used < budget ? h("li", {}, h("span", { class: "swatch part-free", "aria-hidden": "true" }), t("section.free"), " ", h("strong", {}, number(budget - used))) : null));
+      parts.map((section) => h("li", {}, h("span", { class: `swatch ${sectionClass(section.name)}`, "aria-hidden": "true" }), sectionName(section.name), " ", h("strong", {}, about(section.tokens)))),
+      used < budget ? h("li", {}, h("span", { class: "swatch part-free", "aria-hidden": "true" }), t("section.free"), " ", h("strong", {}, about(budget - used))) : null));
 }
 
 function messageView(message) {
@@ -38,7 +39,7 @@ function messageView(message) {
   const kind = known(`messageKind.${message.kind}`) ? t(`messageKind.${message.kind}`) : "";
   return h("li", { class: `message role-${["user", "assistant", "system", "tool"].includes(message.role) ? message.role : "other"}` },
     h("div", { class: "row-meta" }, h("strong", {}, role), kind ? h("span", { class: "chip" }, kind) : null,
-      h("span", {}, t("versions.tokens", { tokens: number(message.tokens) }))),
+      h("span", {}, t("versions.tokens", { tokens: about(message.tokens) }))),
     folded(message.text ?? "", message.role === "system" ? 300 : 600));
 }
 
@@ -48,8 +49,21 @@ function leftOutView(left, session) {
   if (!left.messages) return note("info", reason);
   const total = session.row.coverage.total;
   return note("info",
-    h("strong", {}, t("next.left", { turns: number(left.turns), messages: number(left.messages), tokens: number(left.tokens) })), " ", reason, " ",
+    h("strong", {}, t("next.left", { turns: number(left.turns), messages: number(left.messages), tokens: about(left.tokens) })), " ", reason, " ",
     t("next.kept", { shown: number(Math.max(0, total - left.messages)), total: number(total) }), " ", t("next.notLost"));
+}
+
+function topicView(preview, change) {
+  if (!preview.topic) {
+    const start = button(t("topic.start"), () => busy(start, () => change(false)), "tonal");
+    return h("div", { class: "row" }, start, h("p", { class: "hint grow" }, t("topic.hint")));
+  }
+  const undo = button(t("topic.undo"), () => busy(undo, () => change(true)), "tonal");
+  return note("info", t(`topic.${preview.topic.source}`, { time: dateTime(preview.topic.at) }), " ", undo);
+}
+
+function warningViews(preview) {
+  return preview.warnings.map((name) => note("warning", t("next.third", { section: sectionName(name) })));
 }
 
 function windowLine(preview) {
@@ -82,59 +96,35 @@ function messagesView(preview, first, loadAll) {
   return h("section", { class: "card" }, h("h3", { class: "card-title" }, t("next.messages")), list, foot);
 }
 
-function previewView(preview, session, first, loadAll) {
+function previewView(preview, session, first, loadAll, change) {
   const time = preview.as_of ? t("next.asOf", { time: dateTime(preview.as_of) }) : t("next.asOfNone");
   if (!preview.sections.length) {
     const reason = preview.left_out.reason;
     return h("div", { class: "stack" }, note(reason === "remote_agent" ? "info" : "warning", known(`reason.${reason}`) ? t(`reason.${reason}`) : reason || t("next.empty")));
   }
   return h("div", { class: "stack" },
-    budgetBar(preview), h("p", { class: "hint" }, time), leftOutView(preview.left_out, session), zonesLine(preview.zones),
+    budgetBar(preview), warningViews(preview), h("p", { class: "hint" }, time), leftOutView(preview.left_out, session), zonesLine(preview.zones),
+    topicView(preview, change),
     preview.messages.length ? messagesView(preview, first, loadAll) : empty(t("next.empty"), t("next.emptyHint")));
 }
 
-const WIDTH = 640;
-const HEIGHT = 150;
-const PAD = 4;
-
-function plot(items) {
-  const rows = [...items].reverse();
-  const top = Math.max(1, ...rows.map((item) => Math.max(item.estimated ?? 0, item.prompt_tokens ?? 0)));
-  const step = WIDTH / rows.length;
-  const y = (value) => HEIGHT - PAD - (value / top) * (HEIGHT - 2 * PAD);
-  const bars = rows.flatMap((item, at) => {
-    if (item.prompt_tokens === null) return [];
-    const width = Math.min(28, Math.max(1, step * 0.7));
-    const x = at * step + (step - width) / 2;
-    const box = (name, value) => s("rect", { class: name, x, width, y: y(value), height: HEIGHT - PAD - y(value) });
-    return [box("plot-reported", item.prompt_tokens), item.cached_tokens ? box("plot-cached", item.cached_tokens) : ""];
-  });
-  const points = rows.map((item, at) => `${at * step + step / 2},${y(item.estimated ?? 0)}`);
-  const line = points.length > 1 ? s("polyline", { class: "plot-estimated", points: points.join(" ") }) : "";
-  const dots = rows.length <= 40 ? points.map((point) => s("circle", { class: "plot-dot", cx: point.split(",")[0], cy: point.split(",")[1], r: 3 })) : [];
-  const label = t("requests.plot", { count: number(rows.length), top: number(top) });
-  return h("figure", { class: "plot" },
-    s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, preserveAspectRatio: "none" }, s("title", {}, label), ...bars, line, ...dots),
-    h("figcaption", { class: "legend" },
-      h("span", {}, h("span", { class: "swatch plot-reported", "aria-hidden": "true" }), t("requests.reported")),
-      h("span", {}, h("span", { class: "swatch plot-cached", "aria-hidden": "true" }), t("requests.cached")),
-      h("span", {}, h("span", { class: "swatch plot-estimated", "aria-hidden": "true" }), t("requests.estimated"))));
-}
-
-function requestsView({ items }) {
+function requestsView({ items, days }) {
   if (!items.length) return empty(t("requests.none"), t("requests.noneHint"));
   const value = (each) => (each === null || each === undefined ? t("requests.unreported") : number(each));
   const cached = (item) => (item.cached_tokens === null || !item.prompt_tokens ? t("requests.unreported") : percent(item.cached_tokens, item.prompt_tokens));
-  const columns = ["time", "model", "estimated", "reported", "cachedShare", "output", "left"];
-  return h("div", { class: "stack" }, plot(items),
+  const window = (item) => (item.first_turn < item.total_turns ? `${number(item.first_turn + 1)}–${number(item.total_turns)}` : "–");
+  const estimate = (item) => h("td", { class: item.budget && item.estimated > item.budget ? "over" : "", title: t("next.used", { used: about(item.estimated), budget: number(item.budget), share: percent(item.estimated, item.budget) }) }, about(item.estimated));
+  const columns = ["time", "model", "estimated", "reported", "cachedShare", "output", "window", "left", "lightened", "plugin"];
+  return h("div", { class: "stack" }, days.length > 1 ? daysPlot(days) : null, requestsPlot(items),
     h("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": t("requests.title") },
       h("table", {},
         h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, t(`requests.column.${name}`))))),
         h("tbody", {}, items.map((item) => h("tr", {},
           h("td", {}, h("time", { title: ago(item.time) }, dateTime(item.time))),
           h("td", {}, h("bdi", { class: "clip" }, item.model || "–")),
-          h("td", {}, value(item.estimated)), h("td", {}, value(item.prompt_tokens)), h("td", {}, cached(item)),
-          h("td", {}, value(item.output_tokens)), h("td", {}, value(item.left_out_turns))))))));
+          estimate(item), h("td", {}, value(item.prompt_tokens)), h("td", {}, cached(item)),
+          h("td", {}, value(item.output_tokens)), h("td", {}, window(item)), h("td", {}, value(item.left_out_turns)),
+          h("td", {}, value(item.lightened)), h("td", {}, t("requests.milliseconds", { count: number(item.milliseconds) }))))))));
 }
 
 /** The tab. */
@@ -146,7 +136,16 @@ export function nextTab(session) {
   session.onLeave(() => { left = true; });
   // A long chat is fetched whole only when somebody reads that far back.
   const loadPreview = (limit, first) => loadInto(preview, () => get("session/preview", { session_id: sessionId, ...limit }),
-    (answer) => previewView(answer, session, first, () => loadPreview({}, 2 * FETCHED)), () => !left);
+    (answer) => previewView(answer, session, first, () => loadPreview({}, 2 * FETCHED), changeTopic), () => !left);
+  const changeTopic = async (undo) => {
+    try {
+      const { changed } = await post("session/topic", { session_id: sessionId, undo });
+      toast(t(changed ? (undo ? "topic.undone" : "topic.started") : "topic.nothing"));
+      load();
+    } catch (error) {
+      toast(error.message, "error");
+    }
+  };
   const load = () => {
     loadPreview({ limit: FETCHED }, MESSAGES);
     loadInto(requests, () => get("session/requests", { session_id: sessionId, limit: REQUESTS }), requestsView, () => !left);

@@ -155,8 +155,8 @@ def test_the_keyboard_reaches_everything_and_focus_is_seen(page: MemoryPage, cha
     tab = page.find("[role=tab][data-key=memory]")
     expect(tab).to_be_focused()
     page.page.keyboard.press("ArrowRight")
-    expect(page.find("[role=tab][data-key=compress]")).to_be_focused()
-    expect(page.find("[role=tab][data-key=compress]")).to_have_css("outline-style", "solid")
+    expect(page.find("[role=tab][data-key=memories]")).to_be_focused()
+    expect(page.find("[role=tab][data-key=memories]")).to_have_css("outline-style", "solid")
     page.page.keyboard.press("End")
     expect(page.find("[role=tab][data-key=transfer]")).to_have_attribute("aria-selected", "true")
     page.page.keyboard.press("Tab")
@@ -219,7 +219,6 @@ def test_many_sessions_and_long_chats_stay_quick(
     add_sessions(host, 10_000, "many")
     many = _median(load_list)
     print(f"list {few:.3f} -> {many:.3f} s, chat {texts}, next request {messages}")
-    assert many <= 2 * few + 0.05
-    assert texts[1] <= 2 * texts[0] + 0.05
-    # Counting what would be sent reads the whole chat: a fraction of a second more.
-    assert messages[1] <= 2 * messages[0] + 0.25
+    assert many <= 2 * few
+    assert texts[1] <= 2 * texts[0]
+    assert messages[1] <= 2 * messages[0]

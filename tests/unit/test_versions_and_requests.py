@@ -2,11 +2,18 @@
 
 import asyncio
 import sqlite3
+from datetime import date
 
 import pytest
 from astrbot_plugin_context_manager.context_logic import Projection, Report
 from astrbot_plugin_context_manager.errors import InvalidChange, StaleRevision, UnknownSession
-from astrbot_plugin_context_manager.request_log import KEPT, RequestLog, RequestRecord, Usage
+from astrbot_plugin_context_manager.request_log import (
+    KEPT,
+    KEPT_DAYS,
+    RequestLog,
+    RequestRecord,
+    Usage,
+)
 from astrbot_plugin_context_manager.request_record import Measurements, record_of
 from astrbot_plugin_context_manager.settings import Settings
 from astrbot_plugin_context_manager.storage import Storage
@@ -218,3 +225,23 @@ def test_reported_usage_is_taken_over():
     )
     assert (made.prompt_tokens, made.cached_tokens, made.output_tokens) == (90, 64, 8)
     assert (made.model, made.milliseconds) == ("m", 1200)
+
+
+async def test_requests_are_summed_by_day_and_the_sums_outlive_the_records(storage):
+    log, day = RequestLog(storage.database), 86_400
+    for number in range(KEPT + 10):
+        await log.add(record(number, time=number % 2 * day, prompt_tokens=100, cached_tokens=60))
+    await log.add(record(0, time=day, prompt_tokens=None, cached_tokens=None))
+    newest, oldest = await log.days(GROUP)
+    assert newest.day > oldest.day
+    assert (newest.requests, newest.reported) == (KEPT // 2 + 6, KEPT // 2 + 5)
+    assert (oldest.prompt_tokens, oldest.cached_tokens) == (105 * 100, 105 * 60)
+    assert await log.days("someone else") == []
+
+
+async def test_days_beyond_the_bound_are_dropped(storage):
+    log = RequestLog(storage.database)
+    for number in range(KEPT_DAYS + 3):
+        await log.add(record(number, time=number * 86_400))
+    days = await log.days(GROUP, 1000)
+    assert len(days) == KEPT_DAYS and days[-1].day == date.fromtimestamp(3 * 86_400).isoformat()
