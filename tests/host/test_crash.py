@@ -20,7 +20,8 @@ from .profiles import VERSIONS
 from .sessions import DATABASE, Session, wait_until
 
 SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(10**6)))
-FEW, MANY = 4, int(os.environ.get("KILLS", 150))
+# Kills a round; the full run has ROUNDS of them on each host, 300 in all.
+FEW, MANY, ROUNDS = 4, 15, int(os.environ.get("ROUNDS", 10))
 # From before the model is asked until after everything was saved.
 LATEST_SECONDS = 0.5
 HISTORY = mixed_history(20, 900)
@@ -204,11 +205,14 @@ class Crowd:
         self.known[chat.origin] = stored
 
 
-@pytest.mark.parametrize("kills", [FEW, pytest.param(MANY, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("number", "kills"),
+    [(0, FEW), *(pytest.param(n + 1, MANY, marks=pytest.mark.full) for n in range(ROUNDS))],
+)
 def test_everything_stored_is_there_once_after_kills_at_random_moments(
-    mortal: HostProcess, kills: int, capsys: pytest.CaptureFixture
+    mortal: HostProcess, number: int, kills: int, capsys: pytest.CaptureFixture
 ) -> None:
-    crowd = Crowd(mortal, random.Random(f"{SEED} {mortal.config.version}"))
+    crowd = Crowd(mortal, random.Random(f"{SEED} {number} {mortal.config.version}"))
     for chat in crowd.chats:
         chat.say("hello")
         crowd.known[chat.origin] = chat.stored
