@@ -111,7 +111,10 @@ async def test_nothing_is_recalled_where_memory_is_off_or_nothing_fits(requests)
     reminder = "<system_reminder>花生</system_reminder>"
     assert await requests.recall(f"你好{reminder}") is None
     projection = build_request([Msg("system", "s")])
-    assert await requests.recaller.recall(requests.event, None, projection, Limits(9000)) is None
+    nothing = await requests.recaller.recall(
+        requests.event, None, projection, Limits(9000), size_of
+    )
+    assert nothing is None
 
 
 async def test_an_error_leaves_the_request_without_memories(requests, caplog):
