@@ -68,7 +68,7 @@ except ImportError:
 # The share of a model's window at which the host starts to cut by itself.
 HOST_THRESHOLD = 0.82
 GROUP_LOOKUP_SECONDS = 3
-_ESTIMATE_CACHE = 50_000
+_ESTIMATE_CACHE = 10_000
 
 
 def _is_unsaved(message: Any) -> bool:
@@ -359,7 +359,8 @@ class Host:
             return ""
 
     def _embedding_provider(self) -> Any:
-        providers = self._context.get_all_embedding_providers()
+        lookup = getattr(self._context, "get_all_embedding_providers", None)
+        providers = lookup() if lookup is not None else None
         return providers[0] if providers else None
 
     def embedding_model(self) -> str | None:

@@ -9,7 +9,7 @@ Pure: the same input always gives the same memories in the same order. Invariant
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -20,7 +20,7 @@ from jinja2 import Environment, StrictUndefined
 
 from .memory_store import Memory
 from .search_ranking import Passage, Statistics, TermCounts, scores
-from .search_terms import query_terms
+from .search_terms import index_terms, query_terms
 
 # Cosine from which on a memory has to do with a question.
 LEAST_COSINE = 0.3
@@ -32,8 +32,10 @@ _RARE_SHARE, _RARE_LEAST = 0.1, 2
 _LEAST_CHARACTERS = 0.34
 # A tag stands for what the whole memory is about.
 _TAG_COUNTS = 2
-# A message that has this share of a memory's words says it.
+# A passage that has this share of a memory's words says it.
 _VISIBLE_SHARE = 0.8
+# How far apart the words may stand, in characters, where the memory is not longer itself.
+_PASSAGE = 200
 _CACHED_CHARACTERS = 400
 
 _TEMPLATE = Environment(
@@ -172,12 +174,26 @@ def unseen(candidates: Iterable[Scored], visible: Sequence[str], enough: int) ->
 def _is_told(text: str, lowered: Sequence[str]) -> bool:
     terms = query_terms(text)
     missing = len(terms) - ceil(_VISIBLE_SHARE * len(terms))
-    return any(_lacks_at_most(missing, terms, other) for other in lowered)
+    size = max(_PASSAGE, 3 * len(text))
+    return any(
+        # Cheap first: a word may also be a part of another one.
+        _lacks_at_most(missing, terms, passage)
+        and _lacks_at_most(missing, terms, frozenset(index_terms(passage)))
+        for other in lowered
+        if _lacks_at_most(missing, terms, other)
+        for passage in _passages(other, size)
+    )
 
 
-def _lacks_at_most(missing: int, terms: Sequence[str], text: str) -> bool:
+def _passages(text: str, size: int) -> Iterator[str]:
+    """A text in overlapping pieces: words that stand far apart tell nothing together."""
+    for start in range(0, max(1, len(text) - size // 2), size // 2):
+        yield text[start : start + size]
+
+
+def _lacks_at_most(missing: int, terms: Sequence[str], within: Container[str]) -> bool:
     for term in terms:
-        if term not in text:
+        if term not in within:
             missing -= 1
             if missing < 0:
                 return False
@@ -226,5 +242,8 @@ def line_of(memory: Memory) -> str:
 
 
 def _quoted(text: str) -> str:
+    quoted = json.dumps(text, ensure_ascii=False)
     # Role tags of chat formats are special tokens to some models, quoted or not.
-    return json.dumps(text, ensure_ascii=False).replace("<|", "< |").replace("|>", "| >")
+    for tag in ("<|", "|>", "</memories"):
+        quoted = quoted.replace(tag, f"{tag[0]} {tag[1:]}")
+    return quoted

@@ -37,7 +37,12 @@ def repaired_store(host: Host, cut: Any, stored: History) -> History | None:
     if not normalised:
         return None
     sent, whole, loaded = _saved_forms(host, cut)
-    return repaired_history(normalised, sent, whole, loaded)
+    repaired = repaired_history(normalised, sent, whole, loaded)
+    if repaired is None and cut.carries_memories:
+        # After a reload the journal, which knows nothing of what the current message
+        # carried, may have been first.
+        repaired = repaired_history(normalised, host.saved_form(cut.uncut()), whole, loaded)
+    return repaired
 
 
 def repaired_behind(host: Host, cut: Any, early: EarlyLook, stored: History) -> History | None:

@@ -52,13 +52,21 @@ class RequestState:
         """Whether the host would save anything else than without the plugin now."""
         if self.projection is None or self.restored:
             return False
-        carries = self.recalled is not None and self.recalled.changes_saved_form
-        return carries or self.projection.changed_history
+        return self.carries_memories or self.projection.changed_history
+
+    @property
+    def carries_memories(self) -> bool:
+        """Whether the current message would be saved otherwise because of its memories."""
+        return self.recalled is not None and self.recalled.changes_saved_form
 
     def whole(self) -> list[Any]:
         """The list the host should save."""
-        restored = self.projection.restore(self.run_context.messages)
-        return self.recalled.plain(restored) if self.recalled else restored
+        uncut = self.uncut()
+        return self.recalled.plain(uncut) if self.recalled else uncut
+
+    def uncut(self) -> list[Any]:
+        """The same with what the current message may still carry."""
+        return self.projection.restore(self.run_context.messages)
 
 
 @dataclass(frozen=True, slots=True)

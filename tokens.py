@@ -27,7 +27,7 @@ AUDIO_TOKENS = 500
 # Role and separators around each message in the chat formats of common models.
 MESSAGE_OVERHEAD = 4
 
-_CACHE_CHARACTERS = 8_000_000
+_CACHE_CHARACTERS = 4_000_000
 # A single run of a million spaces makes tiktoken raise something that is not an
 # Exception; pieces of this size are safe.
 _PIECE = 20_000

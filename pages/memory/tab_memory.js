@@ -2,7 +2,7 @@
 
 import { button, fill, h, newId } from "./dom.js";
 import { Conflict, discard, edit, isFieldDirty, rebase, save, stored, valueOf } from "./drafts.js";
-import { number, percent, t } from "./i18n.js";
+import { about, number, percent, t } from "./i18n.js";
 import { preview } from "./markdown.js";
 import { coverageLine } from "./tab_compress.js";
 import { estimator } from "./tokens.js";
@@ -35,7 +35,8 @@ function editor(session, name, onEdit) {
     const tokens = estimate(area.value);
     const budget = valueOf(row, "recent_context_token_budget");
     const exact = area.value === row[name];
-    fill(counter, t(exact ? "memory.tokens" : "memory.tokensAbout", { tokens: number(tokens), share: percent(tokens, budget), budget: number(budget) }));
+    fill(counter, t(exact ? "memory.tokens" : "memory.tokensAbout", { tokens: exact ? about(tokens) : number(tokens), share: percent(tokens, budget), budget: number(budget) }),
+      3 * tokens > budget ? ` · ${t("memory.third")}` : "");
     counter.classList.toggle("over", tokens > budget);
     mark.hidden = !isFieldDirty(row.session_id, name);
   };

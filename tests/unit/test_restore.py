@@ -153,3 +153,11 @@ def test_a_whole_or_emptied_conversation_is_left_alone_after_a_waiting_message()
     repaired = [*loaded, "now", "answer"]
     for stored in ([], repaired, [*loaded, "later", "reply"]):
         assert repaired_behind_short(stored, SHORT, repaired, loaded) is None
+
+
+def test_a_list_that_was_saved_uncut_but_in_another_form_is_repaired():
+    loaded, sent, whole = ["a", "b"], ["a", "b", ["q"], "r"], ["a", "b", "q", "r"]
+    assert repaired_history([*sent, "later"], sent, whole, loaded) == [*whole, "later"]
+    for stored in (loaded, whole, ["a", "b", "q"], [], ["a", ["q"], "r"]):
+        assert repaired_history(stored, sent, whole, loaded) is None
+    assert repaired_history(sent, sent, sent, loaded) is None
