@@ -10,7 +10,7 @@ from .sessions import Session
 
 MEMORY = "question forty two belongs to Ada"
 # One path that the host saves with the memory still on the message, and one repaired late.
-SAMPLE = {"web_plain error", "private reload_model", "group+waiting tool_1"}
+SAMPLE = {"web_plain error", "private reload_model"}
 PATHS = [
     pytest.param(path, marks=[] if path.name in SAMPLE else pytest.mark.full, id=path.name)
     for path in ALL_PATHS
