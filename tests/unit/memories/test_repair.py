@@ -33,7 +33,6 @@ def request_of(host, turns):
     projection = build_request(
         messages,
         budget=100,
-        measure=host.measure,
         make_message=host.make_message,
     )
     part = TextPart(text="memories").mark_as_temp()
