@@ -75,19 +75,21 @@ class ContextManagerPlugin(Star):
         self.closed = False
         self.version = VERSION
         self._ready = asyncio.Event()
-        self._loading: asyncio.Task[None] | None = None
-        self._recovering: asyncio.Task[int] | None = None
-        self._indexing: asyncio.Task[None] | None = None
+        # Closes in reverse order what was opened, also where one of them fails.
+        self._closing = contextlib.AsyncExitStack()
         register_routes(context, self)
 
     async def initialize(self) -> None:
         """Opens the database and starts loading the token vocabulary."""
         path = StarTools.get_data_dir(PLUGIN_NAME) / DATABASE_NAME
         self.storage = await Storage.open(path, self.settings)
-        self._loading = asyncio.create_task(self.tokens.load())
+        self._closing.push_async_callback(self.storage.close)
+        self._closing.push_async_callback(_ended, asyncio.create_task(self.tokens.load()))
         log = RequestLog(self.storage.database)
+        self._closing.push_async_callback(log.settle)
         self.flow = RequestFlow(self.host, self.tokens, self.settings, self.storage, time.time, log)
         await self.flow.estimates.load_limits()
+        self._closing.push_async_callback(self.flow.estimates.settle)
         await self._keep_everything(self.storage)
         self._start_compression(self.storage, self.flow)
         await self._start_memory(self.storage, self.flow)
@@ -100,15 +102,17 @@ class ContextManagerPlugin(Star):
         journal = Journal(storage.database, time.time)
         with contextlib.suppress(StorageUnavailable):
             await journal.load()
-        self._indexing = await search_index.start(storage.database)
+        self._closing.push_async_callback(_cancelled, await search_index.start(storage.database))
         self.search = ChatSearch(storage.database, self.texts)
         self.flow.journal = journal
         self.flow.archivist = self.archivist = Archivist(
             Archive(storage.database), self.host, storage, journal, self.flow.is_cut
         )
+        self._closing.push_async_callback(self.archivist.close)
         self.history = History(ArchiveReader(storage.database), self.archivist, self.host)
         self.conversations = ConversationCommands(self.history, self.texts)
-        self._recovering = asyncio.create_task(repair_left_behind(self.host, journal))
+        recovering = asyncio.create_task(repair_left_behind(self.host, journal))
+        self._closing.push_async_callback(_cancelled, recovering)
 
     def _start_compression(self, storage: Storage, flow: RequestFlow) -> None:
         load = flow.whole_history
@@ -123,14 +127,18 @@ class ContextManagerPlugin(Star):
             load_history=load,
             say=self.host.send_text,
         )
+        self._closing.push_async_callback(self.compressor.close)
+        self._closing.push_async_callback(self.automatic.close)
         flow.after_save = self.automatic.after_save
 
     async def _start_memory(self, storage: Storage, flow: RequestFlow) -> None:
         self.memory = LongTermMemory(storage, self.host, self.settings)
+        self._closing.push_async_callback(self.memory.close)
         self.memory_command = MemoryCommand(self.memory, storage, self.host, self.texts)
         flow.recaller = Recaller(self.memory, self.host, self.settings)
         tools = [*MemoryTools(self.memory, self.texts).tools(), *self.search.tools()]
         flow.shelf = self.shelf = ToolShelf(self.host, storage, self.texts, tools)
+        self._closing.callback(self.shelf.close)
         await self.shelf.refresh()
 
     async def terminate(self) -> None:
@@ -138,27 +146,7 @@ class ContextManagerPlugin(Star):
         self.closed = True
         if self.flow is not None:
             self.flow.closed = True
-        for task in (self._recovering, self._indexing):
-            if task is not None:
-                task.cancel()
-        started = (self._loading, self._recovering, self._indexing)
-        await asyncio.gather(*filter(None, started), return_exceptions=True)
-        if self.archivist is not None:
-            await self.archivist.close()
-        if self.automatic is not None:
-            await self.automatic.close()
-        if self.shelf is not None:
-            self.shelf.close()
-        if self.compressor is not None:
-            await self.compressor.close()
-        if self.flow is not None:
-            await self.flow.estimates.settle()
-        if self.memory is not None:
-            await self.memory.close()
-        if self.flow is not None and self.flow.log is not None:
-            await self.flow.log.settle()
-        if self.storage is not None:
-            await self.storage.close()
+        await self._closing.aclose()
 
     # Requests
 
@@ -297,3 +285,12 @@ class ContextManagerPlugin(Star):
 
     async def _may_use(self, event: AstrMessageEvent) -> bool:
         return self.settings.commands_open_to_everyone or await self.host.is_operator(event)
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await _ended(task)
