@@ -12,7 +12,16 @@ from dev.page_seed import add_requests, add_session, add_sessions, add_version, 
 
 from .driver import MemoryPage
 
-TABS = ("memory", "compress", "versions", "next", "history", "settings", "transfer")
+TABS = (
+    "memory",
+    "memories",
+    "compress",
+    "versions",
+    "next",
+    "history",
+    "settings",
+    "transfer",
+)
 HOSTILE = (
     '"><img src=x onerror="console.log(\'pwned\');alert(1)"></textarea>'
     "<script>console.log('pwned')</script><svg onload=alert(1)> "
@@ -45,6 +54,8 @@ def hostile(host: HostProcess, chat: dict) -> dict:
         {"role": "assistant", "content": "y" * 1_000_000 + HOSTILE},
     ]
     host.store.seed(session_id, talk)
+    memory = {"session_id": session_id, "text": HOSTILE, "tags": [HOSTILE[:30]]}
+    assert host.web.api("POST", "memories", memory)[0] == 200
     return {"id": session_id, "name": number}
 
 
