@@ -99,12 +99,17 @@ class Host:
             content = [TextPart(text=p) if isinstance(p, str) else p for p in content]
         return Message(role=draft.role, content=content)
 
-    def measured_by(self, estimate: Estimate) -> Callable[[Any], Cost]:
-        """Sizes of messages by an estimate and by the host's own."""
+    def measured_by(self, estimate: Estimate, *, for_host: bool = True) -> Callable[[Any], Cost]:
+        """Sizes of messages by an estimate and by the host's own.
+
+        Args:
+            estimate: Of the model that a request is meant for.
+            for_host: Whether the host's own matter; without a limit of its own they do not.
+        """
 
         def measure(message: Any) -> Cost:
             tokens = estimate.tokens(self._tokens.counts_of(message))
-            return Cost(tokens, self._host_estimate(message, tokens))
+            return Cost(tokens, self._host_estimate(message, tokens) if for_host else 0)
 
         return measure
 

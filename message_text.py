@@ -236,6 +236,19 @@ def _light_answer(messages: Sequence[Any]) -> Any:
     return Draft("assistant", "\n".join(_flat_lines(messages)) or NO_REPLY)
 
 
+def _says_plainly(message: Any, role: str) -> bool:
+    """Whether a message is sent as it is: the case of nearly all of a long window."""
+    content = field(message, "content")
+    return (
+        isinstance(content, str)
+        and field(message, "role") == role
+        and field(message, "tool_calls") is None
+        and bool(content)
+        and not content.isspace()
+        and (content.isascii() or not _LONE_SURROGATE.search(content))
+    )
+
+
 def light_turn(turn: Sequence[Any], *, keep_media: bool) -> list[Any]:
     """The copy of a finished turn that is sent.
 
@@ -248,6 +261,8 @@ def light_turn(turn: Sequence[Any], *, keep_media: bool) -> list[Any]:
         where nothing had to change; system messages that another plugin put
         into the turn follow as they are. Empty if the turn has no user message.
     """
+    if len(turn) == 2 and all(map(_says_plainly, turn, ("user", "assistant"))):
+        return list(turn)
     start = next((i for i, m in enumerate(turn) if starts_turn(m)), None)
     if start is None:
         return []

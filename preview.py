@@ -132,9 +132,10 @@ class _Messages:
     A long chat costs what its window costs, not what all of it would.
     """
 
-    def __init__(self, host: Host, estimate: Estimate) -> None:
+    def __init__(self, host: Host, basis: _Basis) -> None:
         self._host = host
-        self._measured = host.measured_by(estimate)
+        for_host = basis.limits.host_limit is not None
+        self._measured = host.measured_by(basis.estimate, for_host=for_host)
         self._sizes: dict[int, Cost] = {}
 
     def readable(self, history: list[dict[str, Any]]) -> bool:
@@ -163,7 +164,7 @@ def _plain(message: dict[str, Any]) -> bool:
 
 
 def _built(host: Host, tokens: TokenCounter, basis: _Basis, limit: int) -> dict[str, Any]:
-    session, history, messages = basis.session, basis.history, _Messages(host, basis.estimate)
+    session, history, messages = basis.session, basis.history, _Messages(host, basis)
     if not messages.readable(history):
         return _nothing(session, "unreadable", basis.head.at or None)
     # The message to come ends the window, as the current one does in a request.

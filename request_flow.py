@@ -273,7 +273,8 @@ class RequestFlow:
         remembered = await self.conversations.of(session, conversation_id, history)
         values, most = session or self.settings, host_limit(providers)
         limits = limits_of(values, self.settings, most, estimate)
-        measure = self.host.measured_by(estimate)
+        for_host = limits.host_limit is not None
+        measure = self.host.measured_by(estimate, for_host=for_host)
         projection = build(
             messages,
             fixed_memory=session.fixed_memory if session else "",

@@ -107,8 +107,13 @@ class TokenCounter:
 
     def counts_of(self, message: Any) -> Counts:
         """What one message is counted by: its text, framing, media and tool calls."""
+        content = field(message, "content")
+        alone = not (field(message, "tool_calls") or field(message, "tool_call_id"))
+        if alone and isinstance(content, str):
+            # Nearly all of a long window.
+            return (*self.classes(content), 1, 0, 0, 0)
         texts, frames, media = [], 1, 0
-        for part in parts_of(field(message, "content")):
+        for part in parts_of(content):
             text = part_text(part)
             if text is None:
                 text = field(part, "think")

@@ -92,30 +92,35 @@ def medians(sides: Sequence[Chats], users: Sequence[int], repeats: int) -> list[
     return [statistics.median(each) for each in spent]
 
 
-def run(version: str, repeats: int) -> tuple[list[str], bool]:
-    """All measurements; the lines to print and whether every limit was kept."""
+def run(version: str, repeats: int) -> bool:
+    """Measures and prints everything; whether every limit was kept."""
     with ScriptedModel() as model:
         plugin_host = HostProcess(config(version, True), model)
         bare_host = HostProcess(config(version, False), model)
         with plugin_host, bare_host:
-            return _measured(Chats(plugin_host), Chats(bare_host), repeats)
+            plugin, bare = Chats(plugin_host), Chats(bare_host)
+            kept = _ratios(plugin, bare, repeats)
+            for line, good in (_plugin_time(plugin, repeats), _at_once(plugin, bare, repeats)):
+                print(line, flush=True)
+                kept &= good
+    return kept
 
 
-def _measured(plugin: Chats, bare: Chats, repeats: int) -> tuple[list[str], bool]:
-    lines = ["| history | host alone | with the plugin | ratio | limit |", "|---|---|---|---|---|"]
+def _ratios(plugin: Chats, bare: Chats, repeats: int) -> bool:
+    print("| history | host alone | with the plugin | ratio | limit |\n|---|---|---|---|---|")
     kept = True
     for user, (turns, limit) in enumerate(LIMITS.items()):
         for chats in (plugin, bare):
             chats.seed(user, turns)
         ours, alone = medians((plugin, bare), [user], repeats)
         kept &= ours / alone <= limit
-        lines.append(
+        print(
             f"| {turns} turns | {1000 * alone:.0f} ms | {1000 * ours:.0f} ms"
-            f" | {ours / alone:.2f} | {limit} |"
+            f" | {ours / alone:.2f} | {limit} |",
+            flush=True,
         )
-    line, good = _plugin_time(plugin, repeats)
-    more, fair = _at_once(plugin, bare, repeats)
-    return [*lines, "", line, more], kept and good and fair
+    print()
+    return kept
 
 
 def _plugin_time(plugin: Chats, repeats: int) -> tuple[str, bool]:
@@ -154,10 +159,8 @@ def main() -> int:
     parser.add_argument("--version", default="4.29.3")
     parser.add_argument("--repeats", type=int, default=15)
     given = parser.parse_args()
-    lines, kept = run(given.version, given.repeats)
     print(f"message to reply, median of {given.repeats}, AstrBot {given.version}\n")
-    print("\n".join(lines))
-    return 0 if kept else 1
+    return 0 if run(given.version, given.repeats) else 1
 
 
 if __name__ == "__main__":
