@@ -35,6 +35,10 @@ from .tokens import TokenCounter
 
 logger = logging.getLogger("astrbot")
 
+# A smaller stated window hardly holds the system prompt and tools of a bare host. There
+# only the host's own estimate counts, which leaves the host something to cut in a tool loop.
+LEAST_WINDOW = 4096
+
 # Models held in memory; the database has more.
 REMEMBERED_MODELS = 64
 # The scale of a conversation corrects single per cents, and more only at first.
@@ -129,7 +133,8 @@ class PromptEstimates:
         limits = [state.limit_at(now) for state in states]
         if calibration.calibrated:
             # Until then the host's own estimate keeps a request within a stated window.
-            limits += [provider.max_context_tokens for provider in providers]
+            windows = [provider.max_context_tokens for provider in providers]
+            limits += [window for window in windows if window >= LEAST_WINDOW]
         return Estimate(
             keys,
             conversation_id,
