@@ -54,8 +54,10 @@ class _Basis:
     def extra_tokens(self) -> int:
         """Tokens beside the messages that are at hand."""
         head = self.head
-        known = head.messages or not head.sizes
-        return self.estimate.tokens(head.beside) if known else sum(head.sizes.values())
+        if not head.messages and head.sizes:
+            return sum(head.sizes.values())
+        # The message to come is taken to be as long as the last one.
+        return self.estimate.tokens(head.beside) + head.sizes.get("current", 0)
 
 
 async def preview(flow: RequestFlow, session: Session, limit: int = ALL) -> dict[str, Any]:

@@ -58,7 +58,8 @@ def head_of(projection: Projection, beside: Counts, at: int) -> SentHead:
 
 def head_sizes(sections: dict[str, int]) -> dict[str, int]:
     """Sizes of the sections that do not depend on the history."""
-    return {name: sections.get(name, 0) for name in ("system", "tools", "begin_dialogs")}
+    names = ("system", "tools", "begin_dialogs", "current")
+    return {name: sections.get(name, 0) for name in names}
 
 
 def record_of(

@@ -181,7 +181,7 @@ async def test_a_conversation_the_host_cannot_load_is_said_to_be_unreadable(flow
 
 
 async def test_a_chat_of_many_thousand_messages_is_built_off_the_event_loop(flow, storage):
-    flow.host.history = dialogue(20_000)
+    flow.host.history = dialogue(60_000)
     task = asyncio.create_task(shown(flow, storage))
     turns_of_the_loop = 0
     while not task.done():
