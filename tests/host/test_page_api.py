@@ -157,6 +157,7 @@ def test_the_preview_is_what_the_next_request_sends(host: HostProcess) -> None:
     chat.seed(mixed_history(40, 1000))
     chat.say("hello")
     save(chat, fixed_memory="always be brief", summary="they met in spring")
+    last = requests_of(chat, 1)[0]
     mark = call(chat, "session/preview")
     seen = call(chat, "session/preview")
     assert seen == mark
@@ -171,8 +172,11 @@ def test_the_preview_is_what_the_next_request_sends(host: HostProcess) -> None:
     assert seen["left_out"]["turns"] == item["left_out_turns"]
     assert seen["left_out"]["reason"] == "budget" and seen["left_out"]["tokens"] > 1000
     sizes = {s["name"]: s["tokens"] for s in seen["sections"]}
-    for name in ("system", "fixed_memory", "summary", "tools", "window"):
+    for name in ("fixed_memory", "summary", "window"):
         assert sizes[name] == item["sections"][name], name
+    # System prompt and tools are shown as of the last request.
+    for name in ("system", "tools"):
+        assert sizes[name] == last["sections"][name], name
     assert seen["budget"] == 4000 and seen["as_of"]
 
 
