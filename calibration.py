@@ -43,7 +43,8 @@ _TEXT_NOISE, _FLOOR_NOISE = 0.02, 3.0
 # Older observations slowly count less, so that a model may change.
 _FORGETTING = 0.995
 
-# A report further off than this contradicts a calibrated state, by that factor any.
+# A report contradicts that is further off than this and what is in doubt, or that
+# is that many times smaller.
 CONTRADICTION = 0.15
 IMPLAUSIBLE = 4
 # Factors that count as the same, and by how much a prompt must differ from the last
@@ -53,6 +54,7 @@ _SAME_FACTOR, _OTHER_PROMPT = 0.1, 0.005
 _USUAL_ERRORS, _ERROR_WEIGHT = 4, 0.1
 # Reports in a row that must agree with the state, or contradict it.
 CALIBRATED_AFTER, RELEARN_AFTER = 3, 3
+_PUBLISHED = (CALIBRATED_AFTER, 10, 30, 100, 300)
 # A prompt of more tokens than any model takes is not one.
 MAX_PROMPT = 100_000_000
 
@@ -89,7 +91,10 @@ class Calibration:
     """What is known about how one model counts.
 
     Attributes:
-        weights: Tokens a unit of each feature.
+        weights: Tokens a unit of each feature, as learned so far.
+        published: The weights that requests are estimated with. They follow in few
+            steps: what one chat teaches must not move the windows of all others.
+        published_at: Observations when they were published last; 0 if never.
         covariance: How uncertain they are, in squares of the same.
         observations: Reports learned from since the last new start.
         usual_error: By what share reports differ from the estimate, on average.
@@ -100,6 +105,8 @@ class Calibration:
 
     weights: list[float] = field(default_factory=lambda: [prior[0] for prior in _PRIOR])
     covariance: list[list[float]] = field(default_factory=_prior_covariance)
+    published: list[float] = field(default_factory=lambda: [prior[0] for prior in _PRIOR])
+    published_at: int = 0
     observations: int = 0
     usual_error: float = 0.0
     contradictions: int = 0
@@ -123,12 +130,12 @@ class Calibration:
             counts: The part of the prompt that is not known from a former report.
             reported: What the model counted.
         """
-        if not expected / IMPLAUSIBLE < reported < expected * IMPLAUSIBLE:
-            return True
-        off = abs(reported - expected)
-        doubt = self._doubt(counts)
+        if reported < expected:
+            # There may be more in a prompt than is known, but not less.
+            counts = (*counts[:-1], 0.0)
         share = max(CONTRADICTION, _USUAL_ERRORS * self.usual_error)
-        return self.calibrated and off > share * expected + 3 * (doubt + _FLOOR_NOISE)
+        bound = share * expected + 3 * (self._doubt(counts) + _FLOOR_NOISE)
+        return abs(reported - expected) > bound or reported < expected / IMPLAUSIBLE
 
     def agree(self, expected: float, reported: int) -> None:
         """Notes how far off an estimate was that is not contradicted."""
@@ -142,8 +149,8 @@ class Calibration:
             anchored: Whether it starts from a reported prompt.
             sample: Counts of something like the prompt.
         """
-        if self.observations:
-            return CALIBRATED_MARGIN if anchored and self.calibrated else NEW_PROMPT_MARGIN
+        if self.published_at or anchored:
+            return CALIBRATED_MARGIN if anchored and self.published_at else NEW_PROMPT_MARGIN
         unknown = _DOUBTS * self._doubt(sample) / max(1.0, self.estimate(sample))
         return max(LEAST_UNKNOWN_MARGIN, min(MOST_UNKNOWN_MARGIN, unknown))
 
@@ -176,6 +183,8 @@ class Calibration:
         self._shrink(spread, total)
         self.observations = min(self.observations + 1, 1_000_000)
         self.contradictions, self.last_contradiction = 0, None
+        if self.observations in _PUBLISHED or self.observations % _PUBLISHED[-1] == 0:
+            self.published, self.published_at = list(self.weights), self.observations
 
     def _shrink(self, spread: Sequence[float], total: float) -> None:
         size = len(FEATURES)
@@ -200,7 +209,7 @@ class Calibration:
         """Notes a report that contradicts; True if the state starts anew with it."""
         if not self.repeats(expected, reported):
             self.contradictions = 1
-        elif abs(expected / self.last_contradiction[0] - 1) >= _OTHER_PROMPT:
+        elif abs(reported / self.last_contradiction[1] - 1) >= _OTHER_PROMPT:
             self.contradictions += 1
         self.last_contradiction = (expected, reported)
         if self.contradictions < RELEARN_AFTER:
@@ -213,6 +222,8 @@ class Calibration:
         """The state as JSON values."""
         return {
             "weights": self.weights,
+            "published": self.published,
+            "published_at": self.published_at,
             "covariance": self.covariance,
             "observations": self.observations,
             "usual_error": self.usual_error,
@@ -224,14 +235,29 @@ class Calibration:
         """A stored state; a new one if it is not usable any more."""
         try:
             weights = [float(value) for value in stored["weights"]]
+            published = [float(value) for value in stored["published"]]
+            published_at = int(stored["published_at"])
             covariance = [[float(value) for value in row] for row in stored["covariance"]]
             observations = int(stored["observations"])
             usual_error = float(stored["usual_error"])
             largest = int(stored["largest"])
         except (TypeError, ValueError, KeyError, OverflowError):
             return cls()
-        numbers = [usual_error, *weights, *(value for row in covariance for value in row)]
-        shape = {len(weights), len(covariance), *map(len, covariance)}
+        numbers = [
+            usual_error,
+            *weights,
+            *published,
+            *(value for row in covariance for value in row),
+        ]
+        shape = {len(weights), len(published), len(covariance), *map(len, covariance)}
         if shape != {len(FEATURES)} or not all(map(math.isfinite, numbers)):
             return cls()
-        return cls(weights, covariance, max(0, observations), usual_error, largest=largest)
+        return cls(
+            weights,
+            covariance,
+            published,
+            published_at,
+            max(0, observations),
+            usual_error,
+            largest=largest,
+        )

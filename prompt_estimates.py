@@ -35,10 +35,6 @@ from .tokens import TokenCounter
 
 logger = logging.getLogger("astrbot")
 
-# A smaller stated window hardly holds the system prompt and tools of a bare host. There
-# only the host's own estimate counts, which leaves the host something to cut in a tool loop.
-LEAST_WINDOW = 4096
-
 # Models held in memory; the database has more.
 REMEMBERED_MODELS = 64
 # The scale of a conversation corrects single per cents, and more only at first.
@@ -57,8 +53,8 @@ class Estimate:
         weights: Tokens a unit of each feature.
         scale: Correction by which the conversation's last reported prompt is exact.
         margin: Share by which the estimate may be too low.
-        model_limit: Tokens that the model and its fallbacks take; None if unknown
-            or not comparable yet.
+        model_limit: Tokens that the model or a fallback was learned to take; None if
+            nothing was learned. A stated window is kept by the host's own estimate.
     """
 
     models: tuple[ModelKey, ...]
@@ -128,17 +124,13 @@ class PromptEstimates:
         states = [await self._state(key) for key in keys]
         calibration = states[0].calibration if states else Calibration()
         anchor = await self._anchor(conversation_id)
-        scale = _scale(calibration, anchor, keys[0]) if keys else None
+        scale = _scale(calibration.published, anchor, keys[0]) if keys else None
         now = self.clock()
-        limits = [state.limit_at(now) for state in states]
-        if calibration.calibrated:
-            # Until then the host's own estimate keeps a request within a stated window.
-            windows = [provider.max_context_tokens for provider in providers]
-            limits += [window for window in windows if window >= LEAST_WINDOW]
+        limits = (state.limit_at(now) for state in states)
         return Estimate(
             keys,
             conversation_id,
-            tuple(calibration.weights),
+            tuple(calibration.published),
             1.0 if scale is None else scale,
             calibration.margin(scale is not None, sample),
             min(filter(None, limits), default=None),
@@ -160,7 +152,7 @@ class PromptEstimates:
         conversation_id, counts = estimate.conversation_id, sent.counts
         calibration = state.calibration
         anchor = self.anchors.get(conversation_id or "")
-        scale = _scale(calibration, anchor, key)
+        scale = _scale(calibration.weights, anchor, key)
         unknown = counts if scale is None else minus(counts, anchor.counts)
         expected = (scale or 1.0) * calibration.estimate(counts)
         largest = max(calibration.largest, reported)
@@ -308,11 +300,11 @@ def _answering(models: Sequence[ModelKey], name: str) -> ModelKey | None:
     return next((model for model in models if model.model == name), first)
 
 
-def _scale(calibration: Calibration, anchor: Anchor | None, key: ModelKey) -> float | None:
+def _scale(weights: Sequence[float], anchor: Anchor | None, key: ModelKey) -> float | None:
     """By what an estimate of the anchor's prompt is wrong; None without one."""
     if anchor is None or anchor.model != key:
         return None
-    estimated = calibration.estimate(anchor.counts)
+    estimated = math.sumprod(weights, anchor.counts)
     if estimated <= 0:
         return None
     return max(_LEAST_SCALE, min(_MOST_SCALE, anchor.reported / estimated))

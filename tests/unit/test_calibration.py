@@ -88,7 +88,10 @@ def test_a_report_contradicts_only_what_is_known():
     assert calibration.contradicts(expected, counts, int(expected * 0.8))
     assert calibration.contradicts(expected, counts, int(expected * 1.25))
     assert not calibration.contradicts(expected, counts, int(expected * 0.9))
-    assert not Calibration().contradicts(expected, counts, int(expected * 0.5))
+    expected = Calibration().estimate(counts)
+    assert not Calibration().contradicts(expected, counts, int(expected * 0.6))
+    assert not Calibration().contradicts(expected, counts, int(expected * 1.5))
+    assert Calibration().contradicts(expected, counts, int(expected * 0.2))
 
 
 def test_tools_that_were_never_seen_contradict_nothing():

@@ -15,7 +15,7 @@ from astrbot_plugin_context_manager.calibration import (
 from astrbot_plugin_context_manager.calibration_store import KEPT_MODELS, CalibrationStore
 from astrbot_plugin_context_manager.context_logic import Cost, Limits, build
 from astrbot_plugin_context_manager.database import Database
-from astrbot_plugin_context_manager.host_types import ChatProvider
+from astrbot_plugin_context_manager.host_types import ChatProvider, host_limit
 from astrbot_plugin_context_manager.prompt_estimates import PromptEstimates, Sent
 from astrbot_plugin_context_manager.tokens import TokenCounter
 
@@ -83,6 +83,14 @@ async def test_with_the_last_usage_known_a_prompt_is_estimated_within_one_per_ce
     errors.sort()
     assert sum(errors) / len(errors) < 0.01
     assert errors[int(len(errors) * 0.95)] < 0.03
+
+
+async def test_what_one_chat_teaches_changes_nothing_for_another_one_at_once():
+    made, seen = estimates(), []
+    for number in range(30):
+        seen.append(await made.estimate([MODEL], None))
+        await Chat(made, Provider(), f"c{number}", seed=number).ask()
+    assert len({(e.weights, e.margin) for e in seen}) == 3
 
 
 async def test_the_last_reported_number_is_the_basis_of_the_next():
@@ -277,6 +285,8 @@ async def test_a_model_whose_reports_always_differ_learns_no_limit_from_one_more
 async def test_a_first_report_that_no_vocabulary_explains_teaches_nothing(factor):
     made = estimates()
     chat = Chat(made, Provider())
+    for _ in range(12):
+        await chat.ask(None)
     await chat.ask(lambda true: int(true * factor))
     assert (await made.estimate([MODEL], "c")).margin == LEAST_UNKNOWN_MARGIN
 
@@ -301,14 +311,17 @@ async def test_a_learned_limit_is_shown_until_it_is_forgotten():
     assert (await made.estimate([MODEL], "c")).model_limit is None
 
 
-async def test_the_smallest_window_of_the_chain_counts():
+async def test_a_limit_that_a_fallback_taught_counts():
     made = estimates()
-    chain = [ChatProvider("p", "m", 128_000), ChatProvider("r", "n", 8000), OTHER]
-    assert (await made.estimate(chain, None)).model_limit is None
-    await Chat(made, Provider()).talk(4)
-    assert (await made.estimate(chain, None)).model_limit == 8000
+    assert (await made.estimate([MODEL, OTHER], None)).model_limit is None
     made.failed(await made.estimate([OTHER], None), 4000, "context_length_exceeded")
-    assert (await made.estimate(chain, None)).model_limit == 2800
+    assert (await made.estimate([MODEL, OTHER], None)).model_limit == 2800
+
+
+def test_the_smallest_window_of_the_chain_counts():
+    chain = [ChatProvider("p", "m", 128_000), ChatProvider("r", "n", 8000), OTHER]
+    assert host_limit(chain) == 6560
+    assert host_limit([OTHER]) is None and host_limit([]) is None
 
 
 # Which model
