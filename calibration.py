@@ -100,7 +100,6 @@ class Calibration:
         usual_error: By what share reports differ from the estimate, on average.
         contradictions: Reports in a row that contradict in the same way.
         last_contradiction: Expected and reported tokens of the last of them.
-        largest: The largest prompt that was reported, in tokens.
     """
 
     weights: list[float] = field(default_factory=lambda: [prior[0] for prior in _PRIOR])
@@ -111,7 +110,6 @@ class Calibration:
     usual_error: float = 0.0
     contradictions: int = 0
     last_contradiction: tuple[float, int] | None = None
-    largest: int = 0
 
     @property
     def calibrated(self) -> bool:
@@ -227,7 +225,6 @@ class Calibration:
             "covariance": self.covariance,
             "observations": self.observations,
             "usual_error": self.usual_error,
-            "largest": self.largest,
         }
 
     @classmethod
@@ -240,7 +237,6 @@ class Calibration:
             covariance = [[float(value) for value in row] for row in stored["covariance"]]
             observations = int(stored["observations"])
             usual_error = float(stored["usual_error"])
-            largest = int(stored["largest"])
         except (TypeError, ValueError, KeyError, OverflowError):
             return cls()
         numbers = [
@@ -252,12 +248,4 @@ class Calibration:
         shape = {len(weights), len(published), len(covariance), *map(len, covariance)}
         if shape != {len(FEATURES)} or not all(map(math.isfinite, numbers)):
             return cls()
-        return cls(
-            weights,
-            covariance,
-            published,
-            published_at,
-            max(0, observations),
-            usual_error,
-            largest=largest,
-        )
+        return cls(weights, covariance, published, published_at, max(0, observations), usual_error)

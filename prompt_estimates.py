@@ -155,17 +155,13 @@ class PromptEstimates:
         scale = _scale(calibration.weights, anchor, key)
         unknown = counts if scale is None else minus(counts, anchor.counts)
         expected = (scale or 1.0) * calibration.estimate(counts)
-        largest = max(calibration.largest, reported)
         if calibration.contradicts(expected, unknown, reported):
-            anew = self._contradicted(key, state, sent, expected, reported)
-            calibration.largest = largest
-            if not anew:
+            if not self._contradicted(key, state, sent, expected, reported):
                 self._save(key, state)
                 return
             scale, unknown = None, counts
         elif calibration.calibrated:
             calibration.agree(expected, reported)
-        calibration.largest = largest
         calibration.observe(unknown, reported if scale is None else reported - anchor.reported)
         anchor = Anchor(key, counts, reported)
         if conversation_id:
@@ -182,15 +178,9 @@ class PromptEstimates:
         if calibration.repeats(expected, reported):
             # The same factor once more: the model counts differently now.
             state.limit = None
-        elif (
-            shortened
-            and calibration.calibrated
-            and expected > calibration.largest
-            and reported >= LEAST_LIMIT
-        ):
-            # The host drops the oldest messages of what was too long and tries again. What
-            # is no larger than a prompt that was read before cannot have been too long.
-            self._limit(key, state, round(expected), max(reported, calibration.largest))
+        elif shortened and calibration.calibrated and reported >= LEAST_LIMIT:
+            # The host drops the oldest messages of what was too long and tries again.
+            self._limit(key, state, round(expected), reported)
         return calibration.contradict(expected, reported)
 
     def failed(self, estimate: Estimate, estimated: int, text: str) -> bool:

@@ -303,6 +303,7 @@ class RequestFlow:
         """Counts a message of a group in which topics may end by themselves."""
         session = self._sessions.get(event.unified_msg_origin)
         if session is not None and self.conversations.topics is not None:
+            self.counters["group_messages"] += 1
             addressed, limit = self.host.is_addressed(event), session.topic_idle_messages
             self.conversations.topics.count(session.session_id, addressed, limit)
 

@@ -3,14 +3,20 @@
 from dev.host_process import HostProcess
 
 from .histories import mixed_history
-from .sessions import Session, our_lines
+from .sessions import Session, our_lines, wait_until
 
 OLD = mixed_history(6, 200)
 
 
+def _seen(host: HostProcess) -> int:
+    return host.web.api("GET", "health")[1]["counters"].get("group_messages", 0)
+
+
 def _chatter(host: HostProcess, group: int, count: int) -> None:
+    before = _seen(host)
     for number in range(count):
         host.qq.send_group(group, 77, f"between us {number}", at=False)
+    wait_until(lambda: _seen(host) >= before + count, "the plugin to count them")
 
 
 def _idle_group(host: HostProcess, limit: int) -> Session:

@@ -219,11 +219,10 @@ async def test_a_model_that_counts_differently_from_now_on_is_learned_anew():
 async def test_a_context_that_was_cut_by_the_host_lowers_the_limit():
     made = estimates()
     chat = Chat(made, Provider())
-    await chat.talk(9)
-    _, _, read = await chat.ask()
-    await chat.ask(lambda true: true * 7 // 10)
+    await chat.talk(10)
+    _, _, true = await chat.ask(lambda true: true * 7 // 10)
     estimate = await made.estimate([MODEL], "c")
-    assert estimate.model_limit == read
+    assert estimate.model_limit == true * 7 // 10
     [(key, limit)] = made.learned_limits()
     assert (key.model, limit) == ("m", estimate.model_limit)
 
@@ -246,13 +245,13 @@ async def test_a_limit_that_is_contradicted_at_once_is_withdrawn():
     assert (await made.estimate([MODEL], "c")).model_limit is None
 
 
-async def test_a_prompt_no_larger_than_one_that_was_read_is_no_sign_of_a_limit():
+async def test_a_limit_that_is_still_too_high_is_lowered():
     made = estimates()
-    await Chat(made, Provider()).talk(30)
-    chat = Chat(made, Provider(), name="other")
-    await chat.talk(5)
-    await chat.ask(lambda true: true * 7 // 10)
-    assert made.learned_limits() == []
+    chat = Chat(made, Provider())
+    await chat.talk(20)
+    await chat.ask(lambda true: true * 8 // 10)
+    _, _, true = await chat.ask(lambda true: true * 6 // 10)
+    assert (await made.estimate([MODEL], "c")).model_limit == true * 6 // 10
 
 
 async def test_a_model_that_is_not_calibrated_learns_no_limit():
