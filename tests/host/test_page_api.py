@@ -115,7 +115,7 @@ def test_a_request_is_recorded_with_what_the_provider_reported(
     host: HostProcess, channel: str
 ) -> None:
     chat = Chat(host, channel)
-    chat.seed(mixed_history(6))
+    chat.seed(mixed_history(2))
     remove = host.model.add_script(
         lambda body: Reply("fine", usage=USAGE) if "count me" in json.dumps(body) else None
     )
