@@ -19,7 +19,7 @@ from .profiles import BARE, PROFILES, VERSIONS, Profile
 
 # Here the two versions save differently, so these are always run on both.
 DIFFERENT = {"error", "tool_answers"}
-SAMPLE = 3
+SAMPLE = 6
 HOST_SUMMARY = (
     "Our previous history conversation summary",
     "Acknowledged the summary of our previous",
