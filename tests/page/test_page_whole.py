@@ -54,7 +54,7 @@ def hostile(host: HostProcess, chat: dict) -> dict:
         {"role": "assistant", "content": "y" * 1_000_000 + HOSTILE},
     ]
     host.store.seed(session_id, talk)
-    memory = {"session_id": session_id, "text": HOSTILE, "tags": [HOSTILE[:30]]}
+    memory = {"session_id": session_id, "text": "<img src=x onerror='alert(1)'>likes tea"}
     assert host.web.api("POST", "memories", memory)[0] == 200
     return {"id": session_id, "name": number}
 
@@ -194,6 +194,8 @@ def _median(work: object, times: int = 5) -> float:
     return statistics.median(spent)
 
 
+# A ratio of two short times, so nothing for a busy machine.
+@pytest.mark.full
 def test_many_sessions_and_long_chats_stay_quick(
     context: BrowserContext, host: HostProcess, chat: dict
 ) -> None:
