@@ -43,8 +43,8 @@ def _views(frame: FrameLocator, page: Page) -> "itertools.chain":
         _tab(frame, key)
         if key == "compress":
             frame.locator("button", has_text="立即压缩").click()
-            frame.locator("button", has_text="取消压缩").wait_for(state="visible")
-            frame.locator("[data-job=done]").wait_for()
+            # Only the first round has anything new to compress.
+            frame.locator("[data-job=done], [data-job=failed]").first.wait_for()
         if key == "versions":
             frame.locator("details.version").last.locator("summary").click()
         if key == "history":
