@@ -28,31 +28,32 @@ def fingerprint(messages: Sequence[Any]) -> Fingerprint:
             messages of their own or bound to the one before them.
     """
     pieces: list[str] = []
-    count = 0
+    count = len(messages)
+    # Every message of a long chat, at every request: plain ones are read directly.
     for message in messages:
-        count += 1
-        # Every message of a long chat, at every request: the fields are read directly.
-        is_dict = isinstance(message, dict)
-        fields = message if is_dict else message.__dict__
-        content = fields.get("content")
-        if fields.get("role") == CHECKPOINT_ROLE:
+        if isinstance(message, dict):
+            role, content = message.get("role"), message.get("content")
+            calls, call_id = message.get("tool_calls"), message.get("tool_call_id")
+            checkpoint = None
+        else:
+            role, content = message.role, message.content
+            calls, call_id = message.tool_calls, message.tool_call_id
+            checkpoint = _private(message, "_checkpoint_after")
+        if role == CHECKPOINT_ROLE:
             pieces.append(_checkpoint(content))
             continue
-        pieces.append(f"\x00{fields.get('role')}")
-        if isinstance(content, str):
+        pieces.append(f"{role}")
+        if type(content) is str:
             pieces.append(content)
         else:
             pieces.extend(_parts(content))
-        if fields.get("tool_calls"):
-            pieces.append(f"\x01{tool_calls_of(message)}")
-        if fields.get("tool_call_id"):
-            pieces.append(f"\x02{fields['tool_call_id']}")
-        checkpoint = None if is_dict else _private(message, "_checkpoint_after")
+        if calls or call_id:
+            pieces.append(f"\x01{tool_calls_of(message)}\x02{call_id or ''}")
         if checkpoint is not None:
             count += 1
             pieces.append(_checkpoint(checkpoint))
     whole = "\x03".join(pieces).encode("utf-8", "surrogatepass")
-    return Fingerprint(count, hashlib.blake2b(whole, digest_size=16).hexdigest())
+    return Fingerprint(count, hashlib.sha256(whole).hexdigest()[:32])
 
 
 def _private(model: Any, name: str) -> Any:

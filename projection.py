@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from itertools import chain
+from operator import is_
 from typing import Any
 
 from .limits import WindowMark
@@ -108,9 +109,11 @@ class Projection:
         """What the run added behind the current message; see ``restore``."""
         position = next((i for i, m in enumerate(final) if m is self.current), -1)
         added = final if self.current is None else final[position + 1 :]
-        known = set(map(id, added)).intersection(
-            map(id, chain(self.handed_over, self.before, [self.current]))
-        )
+        given = [*self.handed_over, self.current]
+        # A run that only added to its list does not hold what it was never given.
+        untouched = position == len(self.handed_over) and all(map(is_, final, given))
+        old = given if untouched else chain(given, self.before)
+        known = set(map(id, added)).intersection(map(id, old))
         return [message for message in added if id(message) not in known]
 
     @property

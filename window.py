@@ -17,7 +17,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 from .limits import Cost, Limits, TopicMark, WindowMark
@@ -42,19 +41,20 @@ _SQUEEZE_STEPS = (16000, 8000, 4000, 2000, 1000, 500, 240)
 
 def split_turns(history: Sequence[Any]) -> list[tuple[int, int]]:
     """Turns as ``(start, end)`` positions; the first also holds what precedes it."""
-    # Every message of a long history passes here with every request.
+    # Every message of a long history passes here with every request: read directly.
     try:
-        roles = list(map(attrgetter("role"), history))
-        contents = list(map(attrgetter("content"), history))
+        starts = [
+            i
+            for i, message in enumerate(history)
+            if message.role == "user"
+            and (
+                not content.isspace()
+                if (content := message.content) and type(content) is str
+                else has_content(message)
+            )
+        ]
     except AttributeError:
-        roles = [field(message, "role") for message in history]
-        contents = [field(message, "content") for message in history]
-    starts = [
-        i
-        for i, (role, content) in enumerate(zip(roles, contents, strict=True))
-        if role == "user"
-        and (not content.isspace() if content and type(content) is str else has_content(history[i]))
-    ]
+        starts = [i for i, message in enumerate(history) if starts_turn(message)]
     if not starts:
         return []
     return list(zip([0, *starts[1:]], [*starts[1:], len(history)], strict=True))
