@@ -23,7 +23,7 @@ class RequestApi:
 
     @property
     def _flow(self) -> RequestFlow:
-        if self._plugin.flow is None or self._plugin.flow.log is None:
+        if self._plugin.flow is None:
             raise StorageUnavailable("The plugin is still starting; try again.")
         return self._plugin.flow
 

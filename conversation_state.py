@@ -45,16 +45,16 @@ class ConversationState:
 
     Args:
         host: Where conversations are loaded from.
-        storage: The database; None if there is none.
-        log: The records of requests; None if there is none.
+        storage: The database.
+        log: The records of requests.
         make_map: Makes a map with the bounds that the settings give.
     """
 
     def __init__(
         self,
         host: Host,
-        storage: Storage | None,
-        log: RequestLog | None,
+        storage: Storage,
+        log: RequestLog,
         make_map: Callable[[], BoundedMap],
     ) -> None:
         self._host = host
@@ -62,7 +62,7 @@ class ConversationState:
         self._log = log
         self._windows = make_map()
         self._checked = make_map()
-        self.topics = Topics(storage.database, make_map(), make_map()) if storage else None
+        self.topics = Topics(storage.database, make_map(), make_map())
 
     async def of(
         self, session: Session | None, conversation_id: str | None, history: Sequence[Any]
@@ -74,16 +74,15 @@ class ConversationState:
         if session is not None and session.tail_tokens:
             covered = await self.covered(session.session_id, conversation_id, history)
         topic = None
-        if self.topics is not None:
-            with contextlib.suppress(StorageUnavailable):
-                topic = await self.topics.of(conversation_id)
+        with contextlib.suppress(StorageUnavailable):
+            topic = await self.topics.of(conversation_id)
         return Remembered(
             await self.window_of(conversation_id), topic.mark if topic else None, covered
         )
 
     async def window_of(self, conversation_id: str | None) -> WindowMark | None:
         """The window a conversation's next request starts from, if one is remembered."""
-        if conversation_id is None or conversation_id in self._windows or self._storage is None:
+        if conversation_id is None or conversation_id in self._windows:
             return self._windows.get(conversation_id)
         try:
             return await self._storage.get_window(conversation_id)
@@ -97,10 +96,9 @@ class ConversationState:
         if conversation_id is None or mark is None or self._windows.get(conversation_id) == mark:
             return
         self._windows[conversation_id] = mark
-        if self._storage is not None:
-            # The storage logs a failure; the window is kept in memory.
-            with contextlib.suppress(StorageUnavailable):
-                await self._storage.set_window(conversation_id, session_id, mark)
+        # The storage logs a failure; the window is kept in memory.
+        with contextlib.suppress(StorageUnavailable):
+            await self._storage.set_window(conversation_id, session_id, mark)
 
     async def begin_idle_topic(
         self,
@@ -112,7 +110,7 @@ class ConversationState:
         """A group that was away long enough begins a new topic by itself."""
         if session is None or session.kind != "group" or conversation_id is None:
             return
-        if self.topics is None or not await self._was_idle(session, now):
+        if not await self._was_idle(session, now):
             return
         mark = topic_mark(history)
         if mark is None:
@@ -126,7 +124,7 @@ class ConversationState:
     async def _was_idle(self, session: Session, now: int) -> bool:
         if self.topics.idle_messages(session.session_id, session.topic_idle_messages):
             return True
-        if not session.topic_idle_hours or self._log is None:
+        if not session.topic_idle_hours:
             return False
         with contextlib.suppress(StorageUnavailable):
             newest = await self._log.newest(session.session_id, 1)
@@ -143,7 +141,7 @@ class ConversationState:
             conversation_id: Its present conversation.
             history: The conversation's messages, without checkpoints.
         """
-        if self._storage is None or conversation_id is None:
+        if conversation_id is None:
             return 0
         try:
             version = await self._storage.latest_coverage(session_id)

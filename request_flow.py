@@ -67,9 +67,9 @@ class RequestFlow:
     host: Host
     tokens: TokenCounter
     settings: Settings
-    storage: Storage | None
+    storage: Storage
     clock: Any
-    log: RequestLog | None = None
+    log: RequestLog
     journal: Journal | None = None
     archivist: Archivist | None = None
     recaller: Recaller | None = None
@@ -89,7 +89,7 @@ class RequestFlow:
     def __post_init__(self) -> None:
         self.heads, self.reports, self._sessions = (self._map() for _ in range(3))
         self.conversations = ConversationState(self.host, self.storage, self.log, self._map)
-        store = CalibrationStore(self.storage.database) if self.storage else None
+        store = CalibrationStore(self.storage.database)
         self.estimates = PromptEstimates(self.tokens, store, self.clock, self._map())
 
     def _map(self) -> BoundedMap:
@@ -125,9 +125,8 @@ class RequestFlow:
             await self._note_seen(session_id, name, platform)
 
     async def _note_seen(self, session_id: str, name: str, platform: str) -> None:
-        if self.storage is not None:
-            seen = self.storage.see_session(session_id, name, platform, int(self.clock()))
-            await self._stored(session_id, seen)
+        seen = self.storage.see_session(session_id, name, platform, int(self.clock()))
+        await self._stored(session_id, seen)
 
     async def build(self, event: Any, run_context: Any) -> None:
         """At the agent's start: puts the built request into the run's list."""
@@ -181,7 +180,7 @@ class RequestFlow:
     def _record(self, state: RequestState) -> None:
         """Notes what a finished request held and cost, in the background."""
         measured, run_context = state.measured, state.run_context
-        if self.log is None or run_context is None:
+        if run_context is None:
             return
         projection, final = state.projection, list(run_context.messages)
         size = state.usage.size(self.tokens)
@@ -240,8 +239,7 @@ class RequestFlow:
         return state if getattr(state, "owner", None) is self else None
 
     async def _session(self, session_id: str) -> Session | None:
-        if self.storage is not None:
-            await self._stored(session_id, self.storage.get_session(session_id))
+        await self._stored(session_id, self.storage.get_session(session_id))
         return self._sessions.get(session_id)
 
     async def _stored(self, session_id: str, read: Awaitable[Session | None]) -> None:
@@ -302,7 +300,7 @@ class RequestFlow:
     def see_group_message(self, event: Any) -> None:
         """Counts a message of a group in which topics may end by themselves."""
         session = self._sessions.get(event.unified_msg_origin)
-        if session is not None and self.conversations.topics is not None:
+        if session is not None:
             self.counters["group_messages"] += 1
             addressed, limit = self.host.is_addressed(event), session.topic_idle_messages
             self.conversations.topics.count(session.session_id, addressed, limit)

@@ -5,7 +5,6 @@ Numbers that are estimates carry "≈"; what the provider reported stands beside
 
 import time
 
-from .errors import StorageUnavailable
 from .request_flow import RequestFlow
 from .request_log import Day, RequestRecord
 from .sections import oversized
@@ -98,8 +97,6 @@ async def change_topic(flow: RequestFlow, session_id: str, undo: bool) -> str:
         StorageUnavailable: The mark could not be stored.
     """
     topics = flow.conversations.topics
-    if topics is None:
-        raise StorageUnavailable("the database is not available")
     if undo:
         conversation_id = await flow.host.current_conversation_id(session_id)
         undone = conversation_id is not None and await topics.undo(conversation_id)
