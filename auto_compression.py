@@ -12,7 +12,7 @@ Invariants:
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,10 @@ from .compression import Compressor, History
 from .compression_job import Job
 from .compression_log import Pause
 from .errors import StorageUnavailable
-from .message_text import light_turn
 from .request_state import SavedRequest
 from .storage import Session, Storage
 from .texts import Texts
-from .tokens import TokenCounter
 from .watermark import covered_messages, without_checkpoints
-from .window import split_turns
 
 logger = logging.getLogger("astrbot")
 
@@ -47,30 +44,22 @@ class Due:
     uncovered: int
 
 
-def due(
-    session: Session,
-    request: SavedRequest,
-    messages: Sequence[Any],
-    covered: int,
-    count: Callable[[Any], int],
-) -> Due | None:
+def due(session: Session, request: SavedRequest, total: int, covered: int) -> Due | None:
     """Whether a session's messages are to be compressed after a request.
 
     Args:
         session: Its options.
         request: The request.
-        messages: The conversation as stored now, without checkpoints.
+        total: Messages of the conversation as stored now, without checkpoints.
         covered: Messages that the summary covers.
-        count: Tokens of a message.
 
     Returns:
         What to compress: all uncovered messages outside the window, and with a tail
         all outside the tail; None if too few have gathered.
     """
     least = session.auto_compress_min_messages
-    window_start = min(request.window_start, len(messages))
-    tail_start = tail_of(messages, session.tail_tokens, count) if session.tail_tokens else 0
-    until = max(window_start, tail_start)
+    window_start = min(request.window_start, total)
+    until = max(window_start, min(request.before_tail, total))
     enough = window_start if not _full(session, request) else until
     return Due(until, until - covered) if enough - covered >= least else None
 
@@ -87,24 +76,12 @@ def may_be_due(session: Session, request: SavedRequest) -> bool:
     return session.auto_compress and (enough or _full(session, request))
 
 
-def tail_of(messages: Sequence[Any], tail_tokens: int, count: Callable[[Any], int]) -> int:
-    """Messages before the newest turns that together stay within ``tail_tokens``."""
-    used, first = 0, len(messages)
-    for start, end in reversed(split_turns(messages)):
-        used += sum(map(count, light_turn(messages[start:end], keep_media=False)))
-        if used > tail_tokens:
-            break
-        first = start
-    return first
-
-
 class AutoCompression:
     """Considers sessions after their requests.
 
     Args:
         storage: Sessions and what their summaries cover.
         compressor: Runs the jobs.
-        tokens: Measures the tail.
         texts: What is said in a chat.
         load_history: A session's whole history.
         say: Says something in a chat.
@@ -115,7 +92,6 @@ class AutoCompression:
         self,
         storage: Storage,
         compressor: Compressor,
-        tokens: TokenCounter,
         texts: Texts,
         *,
         load_history: Callable[[str], Awaitable[History]],
@@ -124,7 +100,6 @@ class AutoCompression:
     ) -> None:
         self._storage = storage
         self._compressor = compressor
-        self._tokens = tokens
         self._texts = texts
         self._load_history = load_history
         self._say = say
@@ -186,7 +161,7 @@ class AutoCompression:
         def decide() -> Due | None:
             messages = without_checkpoints(history)
             covered = covered_messages(watermark, conversation_id, messages)
-            return due(session, request, messages, covered, self._tokens.count_message)
+            return due(session, request, len(messages), covered)
 
         return await asyncio.to_thread(decide)
 

@@ -193,6 +193,7 @@ def _report(
         squeezed=selected.squeezed,
         cut=first > max(window.remembered or 0, pinned),
         reason=window.floor_reason if pinned < first <= window.floor else "",
+        before_tail=window.start_of(window.tail) if limits.tail_tokens else 0,
     )
 
 

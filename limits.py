@@ -39,8 +39,8 @@ class Limits:
         keep_media_bytes: Bytes of images and audio that are sent at most, as
             they stand in the messages.
         keep_first_turns: Turns at the start of the conversation that stay.
-        tail_tokens: Tokens of covered messages that stay in the window; 0 keeps
-            covered messages as long as the budget allows.
+        tail_tokens: Tokens of the newest turns that stay in the window also where
+            they are covered; 0 keeps covered turns as long as the budget allows.
         model_limit: Tokens that the model takes; None if unknown. A window stays
             where it is when this changes and everything still fits.
         margin: Share by which estimated sizes may be too low.

@@ -122,7 +122,6 @@ class ContextManagerPlugin(Star):
         self.automatic = AutoCompression(
             storage,
             self.compressor,
-            self.tokens,
             self.texts,
             load_history=load,
             say=self.host.send_text,

@@ -21,8 +21,8 @@ class SharedValues(BaseModel):
         summary_target_tokens: Wanted length of a summary.
         window_keep_ratio: Share of the window's room that a cut keeps.
         keep_first_turns: First turns of a conversation that are always sent.
-        tail_tokens: What is still sent of the messages that the summary covers;
-            0: as much as the budget allows.
+        tail_tokens: What stays of the newest messages also where the summary covers
+            them; 0: as much as the budget allows.
         auto_compress: Whether summaries are made without being asked for.
         auto_compress_min_messages: Uncovered messages outside the window that
             start an automatic summary.

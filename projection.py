@@ -36,6 +36,7 @@ class Report:
         cut: Whether the window moved with this request.
         reason: Why turns are left out whatever the budget (``topic``,
             ``summary``); empty if only the budget does it.
+        before_tail: Messages before the tail; 0 without one.
     """
 
     budget: int = 0
@@ -48,6 +49,7 @@ class Report:
     squeezed: bool = False
     cut: bool = False
     reason: str = ""
+    before_tail: int = 0
 
     @property
     def estimated(self) -> int:

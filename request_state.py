@@ -78,6 +78,7 @@ class SavedRequest:
 
     Attributes:
         window_start: Messages of the conversation before the window.
+        before_tail: Those before the newest turns that ``tail_tokens`` keeps; 0 without.
         used: What the request took, estimated or reported, whichever is more.
         budget: What it might take.
         provider: The model it was meant for, if that is known.
@@ -89,3 +90,4 @@ class SavedRequest:
     used: int
     budget: int
     provider: ChatProvider | None
+    before_tail: int = 0

@@ -201,8 +201,7 @@ class Window:
     def choose(self, room: Cost) -> Choice:
         """What is sent, if the finished turns may use ``room``."""
         pinned, room = self._pinned(room)
-        fresh = self.remembered is None or self.limits.keep_ratio == 1
-        start = max(self.floor if fresh else self.remembered, pinned)
+        start = max(self._start(), pinned)
         first = reached = self._reach(room, start)
         if reached > start:
             first = self._reach(room.scaled(self.limits.keep_ratio), start)
@@ -210,6 +209,14 @@ class Window:
             # A newest turn above the low mark is still better sent than dropped.
             first = newest if first > newest >= reached else first
         return Choice(pinned, first, room)
+
+    def _start(self) -> int:
+        """Where the window begins while everything fits."""
+        if self.remembered is None:
+            return self.floor
+        # The tail moves on with every turn; what it left behind stays until the next cut.
+        refill = self.limits.keep_ratio == 1
+        return min(self.floor, self.remembered) if refill else self.remembered
 
     @cached_property
     def floor(self) -> int:
@@ -224,18 +231,19 @@ class Window:
         return "topic" if self._topic == self.floor else "summary"
 
     def _covered_floor(self) -> int:
-        """Covered turns leave but for their last ``tail_tokens``; the newest stays."""
+        """Covered turns before the tail leave; the newest turn stays."""
         if not self._covered:
             return 0
         # A turn that is covered in part is not covered.
-        first = bisect_left([end for _, end in self.turns], self._covered + 1)
-        used = 0
-        while first > 0:
-            used += self.tokens(first - 1)
-            if used > self.limits.tail_tokens:
-                break
-            first -= 1
-        return min(first, max(0, len(self) - 1))
+        uncovered = bisect_left([end for _, end in self.turns], self._covered + 1)
+        return min(uncovered, self.tail, max(0, len(self) - 1))
+
+    @cached_property
+    def tail(self) -> int:
+        """The first of the newest turns that together stay within ``tail_tokens``."""
+        # A tail above the budget would only be cut again.
+        room = min(self.limits.tail_tokens, self.limits.usable)
+        return self._reach(Cost(room, 1 << 60), 0) if room else len(self)
 
     def _pinned(self, room: Cost) -> tuple[int, Cost]:
         """How many first turns are pinned, and the room behind them.

@@ -75,9 +75,32 @@ def test_pinned_turns_stay_after_a_new_topic():
 
 def test_covered_turns_leave_but_for_a_tail():
     messages = [*turns(50), user("now")]
-    projection = build_request(messages, tail_tokens=60, covered=80)
-    assert numbers(projection) == list(range(37, 50))
+    projection = build_request(messages, tail_tokens=60, covered=100)
+    assert numbers(projection) == list(range(47, 50))
     assert projection.report.reason == "summary"
+
+
+def test_the_tail_is_counted_from_the_newest_turn():
+    messages = [*turns(50), user("now")]
+    assert numbers(build_request(messages, tail_tokens=60, covered=98)) == [47, 48, 49]
+    assert numbers(build_request(messages, tail_tokens=60, covered=80)) == list(range(40, 50))
+
+
+@pytest.mark.parametrize(
+    ("tail", "before"), [(0, 0), (1, 20), (59, 16), (60, 14), (199, 2), (200, 0), (10_000, 0)]
+)
+def test_a_request_tells_how_much_stands_before_the_tail(tail, before):
+    messages = [*turns(10), user("now")]
+    assert build_request(messages, tail_tokens=tail).report.before_tail == before
+
+
+@pytest.mark.parametrize("tail", [1, 60, 500])
+def test_what_is_compressed_up_to_the_tail_leaves_exactly_the_tail(tail):
+    messages = [*turns(50), user("now")]
+    before = build_request(messages, tail_tokens=tail).report.before_tail
+    projection = build_request(messages, tail_tokens=tail, covered=before)
+    # The newest turn stays whatever its size.
+    assert projection.report.left_out == (0, min(before, 98))
 
 
 @pytest.mark.parametrize("options", [{"covered": 80}, {"tail_tokens": 60}])
@@ -96,21 +119,33 @@ def test_the_newest_turn_stays_even_if_all_of_it_is_covered():
     assert numbers(projection) == [49]
 
 
-def test_the_start_stays_while_uncovered_messages_are_added():
+@pytest.mark.parametrize("keep_ratio", [0.7, 1.0])
+def test_the_start_stays_while_uncovered_messages_are_added(keep_ratio):
+    options = {"tail_tokens": 60, "covered": 100, "keep_ratio": keep_ratio}
     messages, mark, starts = turns(50), None, []
     for _ in range(20):
-        projection = build_request([*messages, user("now")], tail_tokens=60, covered=80, mark=mark)
+        projection = build_request([*messages, user("now")], mark=mark, **options)
         mark = projection.mark
         starts.append(mark.message_index)
+        assert projection.report.reason == "summary"
         messages += turns(1)
-    assert set(starts) == {74}
+    assert set(starts) == {94}
+
+
+def test_a_window_that_refills_grows_back_to_the_tail_after_a_large_message():
+    options = {"tail_tokens": 200, "covered": 100, "keep_ratio": 1.0, "budget": 1000}
+    small = build_request([*turns(50), user("now")], **options)
+    large = build_request([*turns(50), user("n" * 800)], mark=small.mark, **options)
+    again = build_request([*turns(50), user("now")], mark=large.mark, **options)
+    assert large.mark.message_index > small.mark.message_index
+    assert again.mark == small.mark
 
 
 def test_the_window_is_chosen_anew_when_more_is_covered():
     messages = [*turns(50), user("now")]
     mark = build_request(messages, tail_tokens=60, covered=80).mark
     later = build_request(messages, tail_tokens=60, covered=90, mark=mark)
-    assert numbers(later)[0] == 42
+    assert numbers(later)[0] == 45
 
 
 def test_the_budget_still_cuts_inside_the_zones():

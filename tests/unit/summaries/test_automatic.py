@@ -4,11 +4,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from astrbot_plugin_context_manager.auto_compression import AutoCompression, due, tail_of
+from astrbot_plugin_context_manager.auto_compression import AutoCompression, due
 from astrbot_plugin_context_manager.host import ChatProvider
 from astrbot_plugin_context_manager.request_flow import SavedRequest
 from astrbot_plugin_context_manager.texts import Texts
-from astrbot_plugin_context_manager.tokens import TokenCounter
 
 from .scripted_host import SESSION, finished, lines_about, running, talk
 
@@ -44,7 +43,6 @@ def automatic_over(storage, host, compressor, clock):
     made = AutoCompression(
         storage,
         compressor,
-        TokenCounter(),
         Texts("zh-CN"),
         load_history=host.load_history,
         say=host.send_text,
@@ -120,40 +118,35 @@ async def test_a_chat_that_fits_is_not_even_read(automatic, host, monkeypatch):
     await replied(automatic, host, talk(20), 7, used=10_000)
 
 
-def one(message):
-    return 10
-
-
 async def options(storage, **changes):
     return await storage.update_session(SESSION, changes, None, 3)
 
 
 @pytest.mark.parametrize(
-    ("window_start", "used", "tail", "expected"),
+    ("window_start", "used", "before_tail", "expected"),
     [
-        (0, 1000, 0, None),  # no tail: the budget alone starts nothing
-        (0, 849, 60, None),
-        (0, 850, 60, 14),
-        (9, 100, 60, 14),  # outside the window: all outside the tail comes along
-        (16, 100, 60, 16),
-        (0, 1000, 140, None),  # only six are outside the tail
-        (0, 1000, 120, 8),
+        (0, 849, 14, None),
+        (0, 850, 14, 14),
+        (9, 100, 14, 14),  # outside the window: all outside the tail comes along
+        (16, 100, 14, 16),
+        (0, 1000, 6, None),  # only six are outside the tail
+        (0, 1000, 7, None),
+        (0, 1000, 8, 8),
+        (0, 1000, 30, 20),  # the history was cleared meanwhile
     ],
 )
 async def test_with_a_tail_a_full_request_starts_a_job_too(
-    automatic, storage, window_start, used, tail, expected
+    automatic, storage, window_start, used, before_tail, expected
 ):
-    session = await options(storage, tail_tokens=tail)
-    request = replace(REQUEST, window_start=window_start, used=used)
-    found = due(session, request, talk(20), 0, one)
+    session = await options(storage, tail_tokens=60)
+    request = replace(REQUEST, window_start=window_start, used=used, before_tail=before_tail)
+    found = due(session, request, 20, 0)
     assert (found.until if found else None) == expected
 
 
-def test_a_tail_is_made_of_whole_turns():
-    assert tail_of(talk(20), 59, one) == 16
-    assert tail_of(talk(20), 60, one) == 14
-    assert tail_of(talk(20), 5, one) == 20
-    assert tail_of(talk(20), 10_000, one) == 0
+async def test_without_a_tail_a_full_request_starts_nothing(automatic, storage):
+    session = await options(storage, tail_tokens=0)
+    assert due(session, replace(REQUEST, used=1000), 20, 0) is None
 
 
 # The way
