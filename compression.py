@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .bounded import BoundedMap
 from .compression_job import Job
 from .compression_log import CompressionLog
 from .errors import (
@@ -92,12 +93,15 @@ class Compressor:
         self._clock = clock
         self._summariser = Summariser(host, tokens, model_seconds, backoff)
         self.log = CompressionLog(storage.database)
-        self._jobs: dict[str, Job] = {}
+        self._running: dict[str, Job] = {}
+        idle_seconds = settings.remembered_minutes * 60
+        self._ended_jobs = BoundedMap(settings.remembered_sessions, idle_seconds)
         self._closing = False
 
     def job(self, session_id: str) -> Job:
-        """The running or last job of a session; an idle one if there was none."""
-        return self._jobs.get(session_id) or Job(session_id)
+        """The running or last job of a session; an idle one if there was none lately."""
+        known = self._running.get(session_id) or self._ended_jobs.get(session_id)
+        return known or Job(session_id)
 
     def start(
         self,
@@ -110,11 +114,11 @@ class Compressor:
         automatic: bool = False,
     ) -> Job:
         """Starts a job, or returns the one that runs; see ``Job`` for the arguments."""
-        current = self._jobs.get(session_id)
-        if current is not None and current.state == "running":
+        current = self._running.get(session_id)
+        if current is not None:
             return current
         job = Job(session_id, focus, rebuild, provider, until, automatic, "running", total=1)
-        self._jobs[session_id] = job
+        self._running[session_id] = job
         if self._closing:
             self._end(job, "cancelled", "compress_interrupted")
             return job
@@ -184,7 +188,7 @@ class Compressor:
     async def close(self) -> None:
         """Ends all jobs; none starts any more."""
         self._closing = True
-        tasks = [job.task for job in self._jobs.values() if job.task and not job.task.done()]
+        tasks = [job.task for job in self._running.values() if job.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -233,6 +237,8 @@ class Compressor:
 
     def _end(self, job: Job, state: str, key: str, **params: Any) -> None:
         job.end(state, key, self._texts.get(key, **params))
+        self._running.pop(job.session_id, None)
+        self._ended_jobs[job.session_id] = job
 
     async def _compress(self, job: Job) -> None:
         session = await self._storage.get_session(job.session_id)

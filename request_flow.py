@@ -36,10 +36,10 @@ from .fingerprint import fingerprint
 from .host import Host
 from .host_answers import failure_text, reported_usage
 from .host_types import host_limit
-from .journal import Journal
+from .journal import Journal, OpenRequest
 from .memory_request import Recaller
 from .prompt_estimates import PromptEstimates
-from .recovery import mend_left_behind
+from .recovery import mend_left_behind, repaired_from_journal
 from .repair import checked, early_look, repaired_list, repaired_store
 from .request_log import RequestLog
 from .request_record import head_of, record_of
@@ -456,6 +456,7 @@ class RequestFlow:
                 max(projection.report.estimated, usage.prompt_tokens if usage else 0),
                 projection.report.budget,
                 state.provider,
+                projection.report.before_tail,
             )
         )
 
@@ -469,17 +470,26 @@ class RequestFlow:
             Id and stored messages; ``(None, [])`` if there is no conversation.
         """
         while True:
-            conversation_id = await self.host.current_conversation_id(session_id)
-            cuts = list(self._open_cuts.get(conversation_id or "", []))
+            conversation_id = await self.host.current_conversation_id(session_id) or ""
+            cuts, left_behind = self._cuts_of(conversation_id)
             history = None
             if conversation_id:
                 history = await self.host.load_conversation(session_id, conversation_id)
             if history is None:
                 return None, []
+            if left_behind:
+                stored = self.host.normalised(history)
+                whole = await repaired_from_journal(self.journal, left_behind, stored)
+                history = whole or history
             # A cut that was opened or repaired meanwhile may have changed what was read.
-            if cuts == self._open_cuts.get(conversation_id, []):
+            if (cuts, left_behind) == self._cuts_of(conversation_id):
                 break
         for cut in cuts:
             whole = repaired_store(self.host, cut, history) if cut.open_cut else None
             history = history if whole is None else whole
         return conversation_id, history
+
+    def _cuts_of(self, conversation_id: str) -> tuple[list[RequestState], list[OpenRequest]]:
+        """The cuts of a conversation that may be stored short: ours, and an earlier instance's."""
+        left_behind = self.journal.left_behind if self.journal is not None else {}
+        return list(self._open_cuts.get(conversation_id, [])), left_behind.get(conversation_id, [])

@@ -225,6 +225,46 @@ def test_what_left_the_window_is_summarised_after_the_reply(
     _assert_nothing_is_lost(chat)
 
 
+def test_seven_uncovered_messages_outside_the_window_call_no_model_and_the_eighth_one_once(
+    host: HostProcess,
+) -> None:
+    long_turn = [*text_turn(0, 400), {"role": "assistant", "content": "one more"}]
+    for opening, calls in (([], 1), (long_turn, 0)):
+        mark = new_mark()
+        # Four turns of two, or one of three and two of two.
+        history = [*opening, *marked(mark, 2 if opening else 4)]
+        chat = Session(host, auto_compress=1)
+        chat.seed(history)
+        assert chat.row()["options"]["auto_compress_min_messages"] == 8
+        assert host.web.api("POST", "session/topic", {"session_id": chat.origin})[0] == 200
+        for number in range(3):
+            chat.ask(f"message {number}")
+            assert _left_out(chat) == len(history) == 7 + calls
+        wait_until(lambda chat=chat: job_of(chat)["state"] != "running", "the job")
+        assert len(summaries(chat, mark)) == calls
+        assert chat.row()["coverage"]["messages"] == 8 * calls
+        assert job_of(chat)["state"] == ("done" if calls else "idle")
+
+
+def test_with_a_tail_a_full_request_starts_a_job_and_the_tail_is_what_stays(
+    host: HostProcess,
+) -> None:
+    mark = new_mark()
+    options = {"auto_compress": True, "tail_tokens": 2000, "auto_compress_threshold": 0.3}
+    chat = Session(host, recent_context_token_budget=20_000)
+    history = marked(mark, 20, 1000)
+    chat.seed(history)
+    assert chat.change(**options)[0] == 200
+    chat.ask("this makes it full")
+    wait_until(lambda: job_of(chat)["state"] == "done", "the automatic summary")
+    covered = job_of(chat)["covered"]
+    sent = chat.ask("what is left?").dump()
+    numbers = [int(n) for n in re.findall(rf"<{mark}-(\d+)>", sent)]
+    assert 0 < len(numbers) < 20
+    assert numbers == list(range(covered, len(history)))
+    _assert_nothing_is_lost(chat)
+
+
 def _left_out(chat: Session) -> int:
     _, preview = chat.host.web.api("GET", "session/preview", session_id=chat.origin)
     return preview["left_out"]["messages"]
@@ -288,6 +328,34 @@ def test_a_summary_is_never_made_of_a_cut_copy_that_is_not_repaired_yet(
     [prompt] = summaries(chat, f"<{mark}-0>")
     assert f"<{mark}-39>" in prompt
     assert chat.row()["coverage"]["out_of_date"] is False
+
+
+def test_a_new_instance_reads_the_whole_history_behind_a_cut_of_the_old_one(
+    host: HostProcess,
+) -> None:
+    mark = new_mark()
+    chat = Session(host, "group", recent_context_token_budget=4000)
+    history = marked(mark, 20, 1000)
+    chat.seed(history)
+    names = new_mark(), new_mark()
+    first, second = map(host.model.gate, names)
+    chat.start(f"cut #gate:{names[0]}")
+    first.wait_entered()
+    # Holds the lock that both instances' repairs wait for.
+    chat.start(f"waiting #gate:{names[1]}", sender=1)
+    host.web.wait_at_lock(chat.origin, 2)
+    host.web.reload_plugin()
+    first.release()
+    second.wait_entered()
+    assert len(chat.stored) < len(history)
+    job = compressed(chat)
+    second.release()
+    chat.finish()
+    assert job["state"] == "done" and job["covered"] >= len(history), job
+    [prompt] = summaries(chat, f"<{mark}-0>")
+    assert f"<{mark}-39>" in prompt
+    assert chat.row()["coverage"]["out_of_date"] is False
+    assert chat.stored[: len(history)] == history
 
 
 @pytest.mark.full

@@ -442,6 +442,16 @@ async def test_after_closing_nothing_starts(compressor, host):
     assert job.state == "cancelled" and host.prompts == []
 
 
+async def test_ended_jobs_are_kept_within_the_bounds_of_the_settings(make, host):
+    compressor = make(settings=Settings(remembered_sessions=2))
+    async with running(compressor, host) as job:
+        for number in range(5):
+            await finished(compressor, f"chat {number}")
+        assert compressor.job(SESSION) is job
+    states = [compressor.job(f"chat {number}").state for number in range(5)]
+    assert states == ["idle"] * 4 + ["failed"] and compressor.job(SESSION).state == "done"
+
+
 async def test_twenty_compressors_leave_no_task_behind(make, host):
     host.gate.clear()
     before = asyncio.all_tasks()
