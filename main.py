@@ -27,7 +27,6 @@ from .compression import Compressor
 from .errors import StorageUnavailable
 from .history import History
 from .host import Host
-from .journal import Journal
 from .memories import LongTermMemory
 from .memory_request import Recaller
 from .memory_tools import MemoryTools
@@ -99,23 +98,22 @@ class ContextManagerPlugin(Star):
 
     async def _keep_everything(self, storage: Storage) -> None:
         """Opens journal and archive; what a crash left short is repaired in the background."""
-        journal = Journal(storage.database, time.time)
+        cuts = self.flow.cuts
         with contextlib.suppress(StorageUnavailable):
-            await journal.load()
+            await cuts.journal.load()
         self._closing.push_async_callback(_cancelled, await search_index.start(storage.database))
         self.search = ChatSearch(storage.database, self.texts)
-        self.flow.journal = journal
-        self.flow.archivist = self.archivist = Archivist(
-            Archive(storage.database), self.host, storage, journal, self.flow.is_cut
+        cuts.archivist = self.archivist = Archivist(
+            Archive(storage.database), self.host, storage, cuts.journal, cuts.is_cut
         )
         self._closing.push_async_callback(self.archivist.close)
         self.history = History(ArchiveReader(storage.database), self.archivist, self.host)
         self.conversations = ConversationCommands(self.history, self.texts)
-        recovering = asyncio.create_task(repair_left_behind(self.host, journal))
+        recovering = asyncio.create_task(repair_left_behind(self.host, cuts.journal))
         self._closing.push_async_callback(_cancelled, recovering)
 
     def _start_compression(self, storage: Storage, flow: RequestFlow) -> None:
-        load = flow.whole_history
+        load = flow.cuts.whole_history
         self.compressor = Compressor(
             storage, self.host, self.tokens, self.settings, load_history=load
         )
@@ -144,7 +142,7 @@ class ContextManagerPlugin(Star):
         """Stops everything; requests that run stay cut and are repaired after their save."""
         self.closed = True
         if self.flow is not None:
-            self.flow.closed = True
+            self.flow.close()
         await self._closing.aclose()
 
     # Requests

@@ -4,22 +4,18 @@
 projection in place, ``finish`` takes it away again. Invariants:
 
 * The host's list is replaced in one step, after everything that can fail.
-* A cut is kept by conversation until its pipeline task has ended. Whoever meets
-  an unrestored cut first repairs it: the next request of that conversation, on
-  the list it has just loaded, or the task's done-callback, in the host's store.
-* A repair acts only on a list that was saved from that very cut.
+* Whatever way a request ends, its pipeline task's done-callback has the saved list
+  checked.
 * Neither the database nor the vocabulary can stop a cut.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .archiving import Archivist, Saved
 from .bounded import BoundedMap
 from .calibration import Counts, add
 from .calibration_store import CalibrationStore
@@ -32,15 +28,13 @@ from .context_logic import (
 )
 from .conversation_state import ConversationState, limits_of
 from .errors import StorageUnavailable
-from .fingerprint import fingerprint
 from .host import Host
 from .host_answers import failure_text, reported_usage
 from .host_types import host_limit
-from .journal import Journal, OpenRequest
+from .journal import Journal
 from .memory_request import Recaller
+from .open_cuts import OpenCuts
 from .prompt_estimates import PromptEstimates
-from .recovery import mend_left_behind, repaired_from_journal
-from .repair import checked, early_look, repaired_list, repaired_store
 from .request_log import RequestLog
 from .request_record import head_of, record_of
 from .request_state import RequestState, SavedRequest
@@ -70,8 +64,6 @@ class RequestFlow:
     storage: Storage
     clock: Any
     log: RequestLog
-    journal: Journal | None = None
-    archivist: Archivist | None = None
     recaller: Recaller | None = None
     shelf: ToolShelf | None = None
     counters: Counter[str] = field(default_factory=Counter)
@@ -79,15 +71,16 @@ class RequestFlow:
     after_save: Callable[[SavedRequest], None] | None = None
     heads: BoundedMap = field(init=False)
     reports: BoundedMap = field(init=False)
+    cuts: OpenCuts = field(init=False)
     conversations: ConversationState = field(init=False)
     estimates: PromptEstimates = field(init=False)
     _sessions: BoundedMap = field(init=False)
     _running: Counter[str] = field(default_factory=Counter)
-    _open_cuts: dict[str, list[RequestState]] = field(default_factory=dict)
     _no_list_reported: bool = False
 
     def __post_init__(self) -> None:
         self.heads, self.reports, self._sessions = (self._map() for _ in range(3))
+        self.cuts = OpenCuts(self.host, Journal(self.storage.database, self.clock))
         self.conversations = ConversationState(self.host, self.storage, self.log, self._map)
         store = CalibrationStore(self.storage.database)
         self.estimates = PromptEstimates(self.tokens, store, self.clock, self._map())
@@ -99,6 +92,10 @@ class RequestFlow:
         return BoundedMap(
             settings.remembered_sessions, idle_seconds, lambda key: key in self._running
         )
+
+    def close(self) -> None:
+        """The instance ends; what it has cut is still repaired."""
+        self.closed = self.cuts.closed = True
 
     async def prepare(self, event: Any, request: Any) -> None:
         """Before the agent is built: the session exists, the conversation is known."""
@@ -142,15 +139,12 @@ class RequestFlow:
             # A remote agent keeps its own history and reads the prompt from here.
             await self._inject_sections(state)
             return
-        await self._mend_loaded(state, messages)
+        await self.cuts.mend(state.conversation_id or "", messages)
         projection = await self._project(event, state, messages)
         state.projection, state.run_context = projection, run_context
         if state.recalled is not None:
             state.recalled.attach()
-        if state.conversation_id and projection.changed_history:
-            await self._note_in_journal(state)
-        if state.conversation_id and state.open_cut:
-            self._open_cuts.setdefault(state.conversation_id, []).append(state)
+        await self.cuts.begin(state)
         messages[:] = projection.messages
         self._distrust_token_usage(state)
         self.counters["requests"] += 1
@@ -351,49 +345,6 @@ class RequestFlow:
                 report.budget,
             )
 
-    # Repair
-
-    def is_cut(self, conversation_id: str) -> bool:
-        """Whether a conversation may be stored short now."""
-        left_behind = self.journal is not None and conversation_id in self.journal.left_behind
-        return left_behind or conversation_id in self._open_cuts
-
-    async def _note_in_journal(self, state: RequestState) -> None:
-        """Before the cut: a killed process leaves what the repair needs."""
-        projection = state.projection
-        if self.journal is None or projection.current is None:
-            return
-        before = self.host.saved_messages(projection.before)
-        sent = self.host.saved_messages([*projection.handed_over, projection.current])
-        try:
-            state.journal_id = await self.journal.open(
-                state.session_id,
-                state.conversation_id,
-                fingerprint(before),
-                fingerprint(sent),
-                lambda: self.host.saved_form(projection.before),
-            )
-        except StorageUnavailable:
-            # The storage logs it; the cut goes on without the journal.
-            return
-        except Exception:
-            logger.exception("[context_manager] %s: no journal of a request", state.session_id)
-
-    async def _mend_loaded(self, state: RequestState, messages: list[Any]) -> None:
-        """Repairs a list that was loaded from a conversation still cut."""
-        conversation_id = state.conversation_id or ""
-        mended = self.journal is not None and await mend_left_behind(
-            self.host, self.journal, conversation_id, messages
-        )
-        for cut in self._open_cuts.get(conversation_id, []):
-            if cut is state or not cut.open_cut:
-                continue
-            repaired = repaired_list(self.host, cut, messages)
-            if repaired is not None:
-                messages[:], mended = repaired, True
-        if mended:
-            logger.info("[context_manager] %s: cut history repaired on load", state.session_id)
-
     def _after_task(self, state: RequestState) -> None:
         """The pipeline's task ended; what the host saved is final now."""
         for key in state.held:
@@ -409,40 +360,10 @@ class RequestFlow:
     async def _repair_and_note(self, state: RequestState) -> None:
         built = state.projection is not None or state.failed
         if state.conversation_id is not None and built:
-            await self._repair_after_save(state)
+            self.counters["repairs"] += await self.cuts.settle(state)
+            self._tell_saved(state)
         if state.seen is not None and not self.closed:
             await self._note_seen(*state.seen)
-
-    async def _repair_after_save(self, state: RequestState) -> None:
-        conversation_id, saved = state.conversation_id or "", None
-        try:
-            early = await early_look(self.host, state) if self.closed else None
-            async with self.host.session_lock(state.session_id):
-                saved, repaired = await checked(self.host, state, early)
-            self.counters["repairs"] += repaired
-        except Exception:
-            logger.exception(
-                "[context_manager] %s: could not check the saved history", state.session_id
-            )
-        finally:
-            cuts = self._open_cuts.get(conversation_id, [])
-            if state in cuts:
-                cuts.remove(state)
-            if not cuts:
-                self._open_cuts.pop(conversation_id, None)
-        if saved is not None and not self.closed:
-            await self._keep(state, saved)
-        self._tell_saved(state)
-
-    async def _keep(self, state: RequestState, saved: Saved) -> None:
-        """Takes over what was saved into the journal and the archive."""
-        conversation_id = saved.conversation.conversation_id
-        if self.journal is not None and state.journal_id is not None:
-            with contextlib.suppress(StorageUnavailable):
-                await self.journal.follow(state.session_id, conversation_id, saved.history)
-                await self.journal.close(state.journal_id)
-        if self.archivist is not None and not self.is_cut(conversation_id):
-            self.archivist.later(saved)
 
     def _tell_saved(self, state: RequestState) -> None:
         projection, usage = state.projection, state.measured.usage
@@ -459,37 +380,3 @@ class RequestFlow:
                 projection.report.before_tail,
             )
         )
-
-    async def whole_history(self, session_id: str) -> tuple[str | None, list[dict[str, Any]]]:
-        """A session's current conversation as it will be once all cuts are repaired.
-
-        The host may have stored a cut copy that is not repaired yet; waiting for that
-        could take as long as the requests that are queued.
-
-        Returns:
-            Id and stored messages; ``(None, [])`` if there is no conversation.
-        """
-        while True:
-            conversation_id = await self.host.current_conversation_id(session_id) or ""
-            cuts, left_behind = self._cuts_of(conversation_id)
-            history = None
-            if conversation_id:
-                history = await self.host.load_conversation(session_id, conversation_id)
-            if history is None:
-                return None, []
-            if left_behind:
-                stored = self.host.normalised(history)
-                whole = await repaired_from_journal(self.journal, left_behind, stored)
-                history = whole or history
-            # A cut that was opened or repaired meanwhile may have changed what was read.
-            if (cuts, left_behind) == self._cuts_of(conversation_id):
-                break
-        for cut in cuts:
-            whole = repaired_store(self.host, cut, history) if cut.open_cut else None
-            history = history if whole is None else whole
-        return conversation_id, history
-
-    def _cuts_of(self, conversation_id: str) -> tuple[list[RequestState], list[OpenRequest]]:
-        """The cuts of a conversation that may be stored short: ours, and an earlier instance's."""
-        left_behind = self.journal.left_behind if self.journal is not None else {}
-        return list(self._open_cuts.get(conversation_id, [])), left_behind.get(conversation_id, [])

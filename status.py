@@ -101,7 +101,7 @@ async def change_topic(flow: RequestFlow, session_id: str, undo: bool) -> str:
         conversation_id = await flow.host.current_conversation_id(session_id)
         undone = conversation_id is not None and await topics.undo(conversation_id)
         return "topic_undone" if undone else "topic_none"
-    conversation_id, history = await flow.whole_history(session_id)
+    conversation_id, history = await flow.cuts.whole_history(session_id)
     now = int(flow.clock())
     begun = await start_topic(topics, session_id, conversation_id, history, now)
     return "topic_started" if begun else "topic_nothing"

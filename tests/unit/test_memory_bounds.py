@@ -99,7 +99,7 @@ async def test_many_sessions_leave_only_the_newest_in_memory(flow):
     await asyncio.sleep(0)
     await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
     assert held(flow) == [128] * 4 and not flow.counters["failures"]
-    assert not flow._running and not flow._open_cuts
+    assert not flow._running and not flow.cuts._cuts
 
 
 async def test_a_session_in_use_is_not_let_go(flow):
