@@ -68,6 +68,8 @@ except ImportError:
     VERSION = "unknown"
 
 GROUP_LOOKUP_SECONDS = 3
+# The host finds the plugin's tools by this when it is switched off or limited.
+_MAIN = f"{__package__}.main"
 _ESTIMATE_CACHE = 10_000
 
 
@@ -377,29 +379,23 @@ class Host:
 
     # Tools
 
-    def add_tool(
-        self, name: str, description: str, parameters: dict[str, Any], handler: Any
-    ) -> None:
+    @property
+    def has_tools(self) -> bool:
+        """Whether plugins can offer tools to models."""
+        return FunctionTool is not None
+
+    def make_tool(self, **values: Any) -> Any:
+        """A tool in the host's form."""
+        return FunctionTool(**values, handler_module_path=_MAIN)
+
+    def add_tool(self, tool: Any) -> None:
         """Registers a tool for all sessions."""
-        if FunctionTool is None:
-            return
-        tool = FunctionTool(
-            name=name, description=description, parameters=parameters, handler=handler
-        )
         self._context.add_llm_tools(tool)
-        # The host finds the plugin's tools by this when it is switched off or limited.
-        tool.handler_module_path = f"{__package__}.main"
+        tool.handler_module_path = _MAIN  # The host has put its own guess there.
 
     def remove_tool(self, name: str) -> None:
         """Takes a tool back."""
         self._context.get_llm_tool_manager().remove_func(name)
-
-    def offer_tool(self, request: Any, name: str) -> None:
-        """Adds a registered tool to the tools of one request."""
-        tool = self._context.get_llm_tool_manager().get_func(name)
-        offered = getattr(request, "func_tool", None)
-        if tool is not None and hasattr(offered, "tools"):
-            offered.add_tool(tool)
 
     # Sessions and people
 

@@ -37,9 +37,9 @@ from .search_chat import ChatSearch
 from .settings import Settings
 from .status import change_topic, status_of
 from .storage import Storage
-from .texts import Texts
+from .texts import LANGUAGES, Texts
 from .tokens import TokenCounter
-from .tool_shelf import ToolShelf
+from .tool_shelf import Tool, ToolShelf
 from .web import PLUGIN_NAME, register_routes
 
 VERSION = "0.1.0"
@@ -133,10 +133,23 @@ class ContextManagerPlugin(Star):
         self._closing.push_async_callback(self.memory.close)
         self.memory_command = MemoryCommand(self.memory, storage, self.host, self.texts)
         flow.recaller = Recaller(self.memory, self.host, self.settings)
-        tools = [*MemoryTools(self.memory, self.texts).tools(), *self.search.tools()]
-        flow.shelf = self.shelf = ToolShelf(self.host, storage, self.texts, tools)
+        flow.shelf = self.shelf = ToolShelf(
+            self.host, storage, self.settings.language, self._tools(storage)
+        )
         self._closing.callback(self.shelf.close)
         await self.shelf.refresh()
+
+    def _tools(self, storage: Storage) -> dict[str, list[Tool]]:
+        """The tools for models in every language; none where the host has none."""
+        if not self.host.has_tools:
+            return {language: [] for language in LANGUAGES}
+        return {
+            language: [
+                *MemoryTools(self.memory, Texts(language)).tools(),
+                *ChatSearch(storage.database, Texts(language)).tools(),
+            ]
+            for language in LANGUAGES
+        }
 
     async def terminate(self) -> None:
         """Stops everything; requests that run stay cut and are repaired after their save."""

@@ -45,7 +45,7 @@ class MemoryTools:
         self._texts = texts
 
     def tools(self) -> list[Tool]:
-        """The tools, with descriptions in the plugin's language."""
+        """The tools, described and answering in one language."""
         text = {"type": "string", "description": self._texts.get("tool_memory_text")}
         tags = {
             "type": "array",

@@ -51,7 +51,7 @@ class ChatSearch:
         return self._answer(query, found.total, lines)
 
     def tools(self) -> list[Tool]:
-        """The tool, with its description in the plugin's language."""
+        """The tool, described and answering in one language."""
         properties = {
             "query": {"type": "string", "description": self._texts.get("tool_search_query")},
             "limit": {"type": "integer", "description": self._texts.get("tool_search_limit")},

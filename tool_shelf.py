@@ -5,15 +5,18 @@ Invariants:
 * A tool is registered with the host only while a session has it on, and taken back
   when the plugin stops.
 * A request of a session that has it off never offers it, and its handler refuses there.
+* A request gets the tools in the language of its conversation, on a tool set of its own;
+  their answers are in the same one.
 * The session is the event's. No argument of a model chooses another one.
 * A tool answers, whatever it was given; what goes wrong is logged and told to the model.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .conversation_language import language_of
 from .errors import ContextManagerError, StorageUnavailable
 from .host import Host
 from .storage import Session, Storage
@@ -53,13 +56,32 @@ class Tool:
 
 
 class ToolShelf:
-    """Offers the tools where they are on."""
+    """Offers the tools where they are on.
 
-    def __init__(self, host: Host, storage: Storage, texts: Texts, tools: Sequence[Tool]) -> None:
+    Args:
+        host: Where they are registered.
+        storage: What is on in which session.
+        language: The language that tools are registered in.
+        tools: The same tools in every language.
+    """
+
+    def __init__(
+        self, host: Host, storage: Storage, language: str, tools: Mapping[str, Sequence[Tool]]
+    ) -> None:
         self._host = host
         self._storage = storage
-        self._texts = texts
-        self._tools = tools
+        self._language = language
+        self._tools = tools[language]
+        self._made = {
+            (tool.name, language): host.make_tool(
+                name=tool.name,
+                description=tool.description,
+                parameters=tool.parameters,
+                handler=self._handler(tool, Texts(language)),
+            )
+            for language, described in tools.items()
+            for tool in described
+        }
         self._registered: set[str] = set()
         self._closed = False
 
@@ -79,19 +101,32 @@ class ToolShelf:
     def _register(self, tool: Tool) -> None:
         if tool.name not in self._registered and not self._closed:
             self._registered.add(tool.name)
-            self._host.add_tool(tool.name, tool.description, tool.parameters, self._handler(tool))
+            self._host.add_tool(self._made[tool.name, self._language])
 
     def fit(self, request: Any, session: Session | None) -> None:
         """Makes a request offer the tools its session has on, and no others."""
+        on = [t for t in self._tools if session is not None and getattr(session, t.option)]
+        new = [tool.name for tool in on if tool.name not in self._registered]
+        for tool in on:
+            self._register(tool)
         offered = getattr(request, "func_tool", None)
+        # Some hosts hand over the manager of all sessions' tools: not ours to change.
+        if not hasattr(offered, "tools"):
+            return
         for tool in self._tools:
-            if session is not None and getattr(session, tool.option):
-                if tool.name not in self._registered:
-                    self._register(tool)
-                    self._host.offer_tool(request, tool.name)
-            # Some hosts hand over the manager of all sessions' tools: not ours to change.
-            elif hasattr(offered, "tools"):
+            if tool not in on:
                 offered.remove_tool(tool.name)
+        language = self._language_of(request) if on else self._language
+        for tool in on:
+            known = offered.get_tool(tool.name)
+            # What a persona does not offer, or a person switched off, stays away.
+            if tool.name in new or (known is not None and known.active):
+                offered.add_tool(self._made[tool.name, language])
+
+    def _language_of(self, request: Any) -> str:
+        history = request.contexts if isinstance(request.contexts, list) else []
+        current = {"role": "user", "content": request.prompt}
+        return language_of([*history, current], self._language)
 
     def close(self) -> None:
         """Takes all tools back; none is registered any more."""
@@ -100,19 +135,19 @@ class ToolShelf:
             self._host.remove_tool(name)
         self._registered.clear()
 
-    def _handler(self, tool: Tool) -> Callable[..., Awaitable[str]]:
+    def _handler(self, tool: Tool, texts: Texts) -> Callable[..., Awaitable[str]]:
         async def handle(event: Any, **arguments: Any) -> str:
             session_id = event.unified_msg_origin
             try:
                 session = await self._storage.get_session(session_id)
                 if self._closed or session is None or not getattr(session, tool.option):
-                    return self._texts.get("tool_off")
+                    return texts.get("tool_off")
                 return await tool.run(session, event, arguments)
             except ContextManagerError as error:
-                return self._texts.get("tool_failed", error=error)
+                return texts.get("tool_failed", error=error)
             except Exception as error:
                 # The border to the model: it gets an answer, and the chat goes on.
                 logger.exception("[context_manager] %s: %s failed", session_id, tool.name)
-                return self._texts.get("tool_failed", error=type(error).__name__)
+                return texts.get("tool_failed", error=type(error).__name__)
 
         return handle

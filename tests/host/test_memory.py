@@ -49,7 +49,7 @@ with_meaning = pytest.mark.parametrize(
 def remembering(host: HostProcess, channel: str = "private", **row: object) -> Session:
     """A chat in which long-term memory is on."""
     chat = Session(host, channel, **row)
-    chat.ask(f"hello from {chat.number}")
+    chat.ask(f"你好，我是 {chat.number}")
     assert chat.change(memory_enabled=True)[0] == 200
     return chat
 
@@ -110,7 +110,7 @@ def test_the_tools_are_offered_only_where_memory_is_on(host: HostProcess) -> Non
     off = Session(host)
     on = remembering(host)
     assert offered(on.ask(f"again from {on.number}")) == TOOLS
-    assert offered(off.ask(f"hello from {off.number}")) == set()
+    assert offered(off.ask(f"你好，我是 {off.number}")) == set()
     assert "已记住" not in call_tool(off, "memory_save", text="用户住在杭州")
     assert items(off) == []
     on.change(memory_enabled=False)
@@ -132,6 +132,39 @@ def test_what_a_model_saves_is_found_by_keyword_in_another_conversation(
     [item] = items(chat)
     assert (item["source"], item["tags"], item["flagged"]) == ("model", ["健康"], False)
     wait_until(lambda: items(chat)[0]["recalled_at"], "the time of the recall")
+
+
+def our_tools(request: RecordedRequest) -> str:
+    """The schemas of the plugin's tools, as they are sent."""
+    names = {*TOOLS, "search_history"}
+    tools = [t for t in request.body["tools"] if t["function"]["name"] in names]
+    assert len(tools) == len(names)
+    return json.dumps(tools, ensure_ascii=False)
+
+
+def test_tools_speak_the_language_of_each_conversation_from_its_first_words_on(
+    host: HostProcess,
+) -> None:
+    first = {"Remembered": "what is the weather like in Oslo", "已记住": "奥斯陆天气怎么样"}
+    later = ["谢谢", "see you later my friend", "改天再聊吧"]
+    on = {"memory_enabled": 1, "search_tool_enabled": 1}
+    chats = {answer: Session(host, **on) for answer in first}
+    sent = {answer: [our_tools(chats[answer].ask(said))] for answer, said in first.items()}
+    for number, words in enumerate(later):
+        for answer, chat in chats.items():
+            sent[answer].append(our_tools(chat.ask(words)))
+            assert call_tool(chat, "memory_save", text=f"fact {number * 7}").startswith(answer)
+        host.web.reload_plugin()
+    for tools in sent.values():
+        assert len(set(tools)) == 1
+    english, chinese = sent["Remembered"][0], sent["已记住"][0]
+    assert english.isascii() and not chinese.isascii()
+    texts = {a: call_tool(c, "search_history", query="weather 天气") for a, c in chats.items()}
+    assert "Oslo" in texts["Remembered"] and "messages" in texts["Remembered"].partition("\n")[0]
+    assert "奥斯陆" in texts["已记住"] and "条" in texts["已记住"].partition("\n")[0]
+    chat = chats["Remembered"]
+    chat.command("/new")
+    assert our_tools(chat.ask("换个话题")) == chinese
 
 
 def test_forgetting_through_the_tool_says_what_was_deleted(host: HostProcess) -> None:

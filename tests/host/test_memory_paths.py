@@ -21,8 +21,9 @@ PATHS = [
 def chat_of(hosts: HostPool, version: str, path: Path, memory: str, turns: int) -> Session:
     """A chat with a history and one memory."""
     host = hosts.get(version, BARE_TEXT)
-    chat = Session(host, path.channel, memory_enabled=1, recent_context_token_budget=4000)
-    chat.seed(mixed_history(turns, 600))
+    # Prompt and tools of a WebUI chat take 3,000; a memory never takes room from the window.
+    chat = Session(host, path.channel, memory_enabled=1, recent_context_token_budget=8000)
+    chat.seed(mixed_history(turns, 2000))
     body = {"session_id": chat.origin, "text": memory}
     assert host.web.api("POST", "memories", body)[0] == 200
     return chat

@@ -1,5 +1,6 @@
 """The model's tools answer whatever they are given, and only for their session."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -7,15 +8,17 @@ from astrbot_plugin_context_manager.memories import LongTermMemory
 from astrbot_plugin_context_manager.memory_tools import MemoryTools, ids_of, shown_memories
 from astrbot_plugin_context_manager.settings import Settings
 from astrbot_plugin_context_manager.storage import Storage
-from astrbot_plugin_context_manager.texts import Texts
+from astrbot_plugin_context_manager.texts import LANGUAGES, Texts
 from astrbot_plugin_context_manager.tool_shelf import ToolShelf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ..messages import user
 from .parts import Provider
 
 GROUP, PRIVATE = "qq:GroupMessage:1", "qq:FriendMessage:2"
 NAMES = ["memory_save", "memory_search", "memory_forget"]
+LOOKUP = SimpleNamespace(name="lookup", description="of another plugin", active=True)
 
 
 class Event:
@@ -44,28 +47,41 @@ class ToolHost(Provider):
 
     def __init__(self):
         super().__init__(model=None)
-        self.handlers = {}
+        self.registered = {}
 
-    def add_tool(self, name, description, parameters, handler):
-        assert name not in self.handlers
-        self.handlers[name] = handler
-        self.parameters = parameters
+    def make_tool(self, **values):
+        return SimpleNamespace(**values, active=True)
+
+    def add_tool(self, tool):
+        assert tool.name not in self.registered
+        self.registered[tool.name] = tool
 
     def remove_tool(self, name):
-        del self.handlers[name]
-
-    def offer_tool(self, request, name):
-        request.func_tool.tools.append(name)
+        del self.registered[name]
 
 
 class ToolSet:
     """The tools of one request."""
 
-    def __init__(self, names):
-        self.tools = list(names)
+    def __init__(self, tools):
+        self.tools = list(tools)
+
+    @property
+    def names(self):
+        return [tool.name for tool in self.tools]
 
     def remove_tool(self, name):
-        self.tools = [tool for tool in self.tools if tool != name]
+        self.tools = [tool for tool in self.tools if tool.name != name]
+
+    def get_tool(self, name):
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+    def add_tool(self, tool):
+        for position, known in enumerate(self.tools):
+            if known.name == tool.name:
+                self.tools[position] = tool
+                return
+        self.tools.append(tool)
 
 
 class Bench:
@@ -73,10 +89,9 @@ class Bench:
 
     def __init__(self, storage):
         self.storage, self.host = storage, ToolHost()
-        texts = Texts("zh-CN")
         self.memory = LongTermMemory(storage, self.host, Settings(memory_max_entries=5))
-        tools = MemoryTools(self.memory, texts).tools()
-        self.shelf = ToolShelf(self.host, storage, texts, tools)
+        tools = {name: MemoryTools(self.memory, Texts(name)).tools() for name in LANGUAGES}
+        self.shelf = ToolShelf(self.host, storage, "zh-CN", tools)
 
     async def switch(self, on, *session_ids):
         for session_id in session_ids:
@@ -84,7 +99,17 @@ class Bench:
         await self.shelf.refresh()
 
     async def call(self, name, _session=GROUP, _event=None, **arguments):
-        return await self.host.handlers[name](_event or Event(_session), **arguments)
+        handler = self.host.registered[name].handler
+        return await handler(_event or Event(_session), **arguments)
+
+    async def fitted(self, session_id=GROUP, said="", history=(), tools=None):
+        """The tools of a request."""
+        offered = [LOOKUP, *self.host.registered.values()] if tools is None else tools
+        request = SimpleNamespace(
+            func_tool=ToolSet(offered), contexts=[*map(user, history)], prompt=said
+        )
+        self.shelf.fit(request, await self.storage.get_session(session_id))
+        return request.func_tool
 
     async def texts(self, session_id=GROUP):
         return [m.text for m in await self.memory.store.all(session_id)]
@@ -106,41 +131,80 @@ async def bench(tmp_path):
 
 
 async def test_tools_are_registered_while_a_session_has_them_on(bench):
-    assert list(bench.host.handlers) == NAMES
+    assert list(bench.host.registered) == NAMES
     await bench.switch(False, GROUP)
-    assert list(bench.host.handlers) == NAMES
+    assert list(bench.host.registered) == NAMES
     await bench.switch(False, PRIVATE)
-    assert bench.host.handlers == {}
+    assert bench.host.registered == {}
     await bench.storage.apply_to_all({"memory_enabled": True}, 3)
     await bench.shelf.refresh()
-    assert list(bench.host.handlers) == NAMES
+    assert list(bench.host.registered) == NAMES
     bench.shelf.close()
     await bench.shelf.refresh()
-    assert bench.host.handlers == {}
+    assert bench.host.registered == {}
 
 
 async def test_a_request_offers_what_its_session_has_on(bench):
     await bench.switch(False, PRIVATE)
-    for session_id, expected in ((GROUP, ["lookup", *NAMES]), (PRIVATE, ["lookup"])):
-        request = SimpleNamespace(func_tool=ToolSet(["lookup", *NAMES]))
-        bench.shelf.fit(request, await bench.storage.get_session(session_id))
-        assert request.func_tool.tools == expected
-    unknown = SimpleNamespace(func_tool=ToolSet(["lookup", *NAMES]))
-    bench.shelf.fit(unknown, None)
-    assert unknown.func_tool.tools == ["lookup"]
+    assert (await bench.fitted(GROUP)).names == ["lookup", *NAMES]
+    assert (await bench.fitted(PRIVATE)).names == ["lookup"]
+    assert (await bench.fitted("a session without a row")).names == ["lookup"]
     bench.shelf.fit(SimpleNamespace(func_tool=None), None)
 
 
 async def test_a_session_that_was_switched_on_behind_our_back_gets_its_tools_at_once(bench):
     await bench.switch(False, GROUP, PRIVATE)
     await bench.storage.update_session(GROUP, {"memory_enabled": True}, None, 3)
-    request = SimpleNamespace(func_tool=ToolSet(["lookup"]))
-    bench.shelf.fit(request, await bench.storage.get_session(GROUP))
-    assert request.func_tool.tools == ["lookup", *NAMES]
+    assert (await bench.fitted(GROUP, tools=[LOOKUP])).names == ["lookup", *NAMES]
+
+
+async def test_a_tool_that_a_persona_or_a_person_took_away_stays_away(bench):
+    kept, off = bench.host.registered["memory_save"], bench.host.registered["memory_search"]
+    off.active = False
+    fitted = await bench.fitted(said="how are you today", tools=[kept, off])
+    assert fitted.names == ["memory_save", "memory_search"]
+    assert fitted.tools[1] is off and "Remembers one fact" in fitted.tools[0].description
+
+
+def described(tools):
+    """The language that each of a request's tools is described in."""
+    return {
+        "zh-CN" if re.search("[\u4e00-\u9fff]", tool.description) else "en-US"
+        for tool in tools.tools
+        if tool is not LOOKUP
+    }
+
+
+async def test_tools_are_described_in_the_language_of_each_conversation(bench):
+    english = await bench.fitted(GROUP, "what is the weather like in Oslo")
+    chinese = await bench.fitted(PRIVATE, "奥斯陆天气怎么样")
+    assert (described(english), described(chinese)) == ({"en-US"}, {"zh-CN"})
+    assert english.names == chinese.names == ["lookup", *NAMES]
+    properties = english.get_tool("memory_save").parameters["properties"]
+    assert not re.search("[\u4e00-\u9fff]", str(properties))
+
+
+async def test_the_tools_are_the_same_all_along_a_conversation(bench):
+    said = ["what is the weather like in Oslo", "谢谢", "再见", "good bye and thank you"]
+    fitted = [await bench.fitted(GROUP, said[n], said[:n]) for n in range(len(said))]
+    assert all(tools.tools == fitted[0].tools for tools in fitted)
+    assert described(fitted[0]) == {"en-US"}
+
+
+async def test_tools_answer_in_the_language_they_are_described_in(bench):
+    for said, saved, refused in (
+        ("what is the weather like in Oslo", "Remembered as #1.", "Not saved: there is no text"),
+        ("奥斯陆天气怎么样", "已记住 #2。", "没有保存：内容是空的"),
+    ):
+        save = (await bench.fitted(GROUP, said)).get_tool("memory_save").handler
+        assert await save(Event(GROUP), text=f"{said} is asked often") == saved
+        assert refused in await save(Event(GROUP), text="")
+    await bench.switch(False, GROUP)
+    assert "没有开启" in await save(Event(GROUP), text="用户住在杭州")
 
 
 async def test_the_handler_refuses_where_the_feature_is_off(bench):
-    handler = bench.host.handlers["memory_save"]
+    handler = bench.host.registered["memory_save"].handler
     await bench.switch(False, GROUP)
     assert "没有开启" in await handler(Event(GROUP), text="用户住在杭州")
     assert "没有开启" in await handler(Event("qq:GroupMessage:unknown"), text="用户住在杭州")
