@@ -61,7 +61,9 @@ def due(session: Session, request: SavedRequest, total: int, covered: int) -> Du
     window_start = min(request.window_start, total)
     until = max(window_start, min(request.before_tail, total))
     enough = window_start if not _full(session, request) else until
-    return Due(until, until - covered) if enough - covered >= least else None
+    # Turns that are pinned have not left, though the summary covers them in passing.
+    gathered = enough - max(covered, request.pinned)
+    return Due(until, until - covered) if gathered >= least else None
 
 
 def _full(session: Session, request: SavedRequest) -> bool:
@@ -72,7 +74,8 @@ def _full(session: Session, request: SavedRequest) -> bool:
 
 def may_be_due(session: Session, request: SavedRequest) -> bool:
     """Whether it is worth reading a session's history to find out."""
-    enough = request.window_start >= session.auto_compress_min_messages
+    left = request.window_start - request.pinned
+    enough = left >= session.auto_compress_min_messages
     return session.auto_compress and (enough or _full(session, request))
 
 

@@ -369,14 +369,16 @@ class RequestFlow:
         projection, usage = state.projection, state.measured.usage
         if self.after_save is None or self.closed or projection is None or state.request is None:
             return
+        report = projection.report
         self.after_save(
             SavedRequest(
                 state.session_id,
                 state.conversation_id or "",
-                projection.report.left_out[1],
-                max(projection.report.estimated, usage.prompt_tokens if usage else 0),
-                projection.report.budget,
+                report.left_out[1],
+                max(report.estimated, usage.prompt_tokens if usage else 0),
+                report.budget,
                 state.provider,
-                projection.report.before_tail,
+                report.before_tail,
+                report.left_out[0],
             )
         )

@@ -78,6 +78,7 @@ class SavedRequest:
 
     Attributes:
         window_start: Messages of the conversation before the window.
+        pinned: Those at the beginning of it that are sent all the same.
         before_tail: Those before the newest turns that ``tail_tokens`` keeps; 0 without.
         used: What the request took, estimated or reported, whichever is more.
         budget: What it might take.
@@ -91,3 +92,4 @@ class SavedRequest:
     budget: int
     provider: ChatProvider | None
     before_tail: int = 0
+    pinned: int = 0

@@ -77,6 +77,15 @@ async def test_a_job_covers_what_is_outside_the_window_and_no_more(automatic, ho
     assert (version.source, version.covered) == ("auto", 8)
 
 
+@pytest.mark.parametrize(("window_start", "calls"), [(11, 0), (12, 1)])
+async def test_pinned_turns_have_not_left_the_window(automatic, host, window_start, calls):
+    job = await replied(automatic, host, talk(20), window_start, pinned=4)
+    assert len(host.prompts) == calls
+    assert job.covered == (12 if calls else None)
+    await replied(automatic, host, talk(30), window_start + 8, pinned=4)
+    assert len(host.prompts) == calls + 1
+
+
 async def test_only_what_is_not_covered_yet_counts(automatic, host):
     await replied(automatic, host, talk(20), 8)
     await replied(automatic, host, talk(30), 15)
