@@ -22,9 +22,14 @@ _CUT_OFF = ("length", "max_tokens", "max_output_tokens")
 _FILTERED = ("content_filter", "safety", "refusal")
 
 # Tags in backticks are talked about, not used.
+_NAME = (
+    r"(?:think(?:ing)?|thoughts?|thought_process|ant_?thinking|reason(?:ing)?|analysis"
+    r"|reflection|scratchpad)"
+)
+# What is captured tells a closing tag.
 _TAG = re.compile(
-    r"(?<!`)(?:[<◁](/?)(?:seed:)?(?:think(?:ing)?|thought|reasoning)(?:\s[^>▷\n]{0,200})?[>▷]"
-    r"|(?-i:\[(/?)THINK\]))",
+    rf"(?<!`)(?:[<◁＜](/?)(?:seed:)?{_NAME}(?:\s[^>▷＞\n]{{0,200}})?[>▷＞]|&lt;(/?){_NAME}&gt;"
+    rf"|<\|(/?){_NAME}\|>|<\|(?:begin|(end))_of_thought\|>|(?-i:\[(/?)THINK\]))",
     re.IGNORECASE,
 )
 # Channels of a model's raw output; only the last one is meant for a reader.
@@ -32,8 +37,14 @@ _CHANNEL = re.compile(r"<\|channel\|>(\w+)[^<]{0,100}<\|message\|>")
 _CHANNEL_END = re.compile(r"<\|(?:end|return|start)\|>.*\Z", re.DOTALL)
 _ONE_LINE_FENCE = re.compile(r"\A```([^`\n]+)```\Z")
 _OPENING_FENCE = re.compile(r"\A(`{3,}|~{3,})[^\n`]*(?:\n|\Z)")
+# A tag round the whole answer.
+_ENVELOPE = re.compile(
+    r"\A<(summary|answer|output|response|final|final_answer)>(.*)</\1>\Z"
+    r"|\A<\|begin_of_(solution)\|>(.*)<\|end_of_solution\|>\Z",
+    re.IGNORECASE | re.DOTALL,
+)
 _WRAPPER = re.compile(
-    r"^[ \t]*(?:[=-]+[ \t]*(?:AI Summary|Fixed Memory)[ \t]*[=-]+"
+    r"^[#*_> \t]*(?:[=-]+[ \t]*(?:AI Summary|Fixed Memory)[ \t]*[=-]+[*_]*"
     r"|</?(?:summary|summary_so_far|messages|assistant_role)>"
     rf"|{re.escape(SUMMARY_FRAME)}|{re.escape(FIXED_FRAME)})[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
@@ -246,7 +257,7 @@ def without_reasoning(text: str) -> str:
 
 
 def _closes(tag: re.Match[str]) -> bool:
-    return bool(tag[1] or tag[2])
+    return any(tag.groups())
 
 
 def _final_channel(text: str) -> str:
@@ -286,6 +297,7 @@ def _without_wrappers(text: str) -> str:
     # Wrappers come in any order: reasoning inside a fence, a fence inside a tag.
     for _ in range(_MAX_WRAPPERS):
         previous, text = text, unwrapped(_without_fence(without_reasoning(text)))
+        text = _ENVELOPE.sub(lambda tag: tag[2] or tag[4] or "", text)
         text = _ANNOUNCED.sub("", text).strip()
         if text == previous:
             break

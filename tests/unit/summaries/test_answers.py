@@ -35,6 +35,13 @@ def reason(answer, **more):
         f"◁think▷a◁/think▷{SUMMARY}",
         f"<seed:think>a</seed:think>{SUMMARY}",
         f"[THINK]a[/THINK]{SUMMARY}",
+        f"<|begin_of_thought|>a<|end_of_thought|>{SUMMARY}",
+        f"<|think|>a<|/think|>{SUMMARY}",
+        f"＜think＞a＜/think＞{SUMMARY}",
+        f"&lt;think&gt;a&lt;/think&gt;{SUMMARY}",
+        f"<analysis>a</analysis><reflection>b</reflection>{SUMMARY}",
+        f"<antThinking>a</antThinking><scratchpad>b</scratchpad>{SUMMARY}",
+        f"<thought_process>a</thought_process>{SUMMARY}",
         f"a[/THINK]{SUMMARY}",
         f"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>{SUMMARY}",
         f"<|channel|>analysis<|message|>a<|channel|>final<|message|>{SUMMARY}<|return|>",
@@ -166,10 +173,26 @@ def test_code_inside_a_fenced_summary_stays():
         f"===== AI Summary =====\n{SUMMARY_FRAME}\n",
         f"===== Fixed Memory =====\n{FIXED_FRAME}\n",
         "<summary_so_far>",
+        "**===== AI Summary =====**",
+        "# ===== AI Summary =====",
     ],
 )
 def test_the_plugins_own_wrapper_lines_come_off(wrapper):
     assert clean_answer(f"{wrapper}\n{SUMMARY}") == SUMMARY
+
+
+@pytest.mark.parametrize("tag", ["summary", "answer", "Output", "final_answer"])
+def test_a_tag_round_the_whole_answer_comes_off(tag):
+    assert clean_answer(f"<think>a</think><{tag}>{SUMMARY}</{tag}>") == SUMMARY
+    assert clean_answer(f"```\n<{tag}>\n{SUMMARY}\n</{tag}>\n```") == SUMMARY
+    inside = f"{SUMMARY}\n- 小明写了 <{tag}>a</{tag}>"
+    assert clean_answer(inside) == inside
+
+
+def test_a_token_round_the_whole_answer_comes_off():
+    thought = "<|begin_of_thought|>a<|end_of_thought|>"
+    whole = f"{thought}\n<|begin_of_solution|>{SUMMARY}<|end_of_solution|>"
+    assert clean_answer(whole) == SUMMARY
 
 
 def test_what_the_plugin_sends_as_a_section_comes_back_as_the_bare_summary():
@@ -342,6 +365,9 @@ def test_a_summary_that_mentions_errors_or_apologies_is_kept(answer):
         "- " * 100_000 + "无",
         " " * 200_000 + "x",
         "\n" * 200_000 + "x",
+        "<answer>" * 50_000,
+        " \t#*_" * 50_000 + "=",
+        "<|begin_of_thought|>" * 20_000,
         "对话中" * 100,
         "there is " * 44,
     ],
