@@ -60,9 +60,9 @@ def read_question(text: str, now: datetime) -> Question:
     """
     text = spaced(clean_text(text).replace("\x00", " "))[:QUERY_CHARACTERS]
     literal = text if len(text) <= _LITERAL_CHARACTERS else ""
-    return Question(
-        text, tuple(_limited(query_terms(text))), normalised(literal), tuple(named_days(text, now))
-    )
+    # The long s of "yeſterday" counts as an s in patterns, but is no s.
+    days = named_days(normalised(text), now)
+    return Question(text, tuple(_limited(query_terms(text))), normalised(literal), tuple(days))
 
 
 def spaced(text: str) -> str:

@@ -87,11 +87,11 @@ def query_terms(text: str) -> list[str]:
 def spans_of_terms(text: str, terms: set[str]) -> Iterator[tuple[int, int]]:
     """Where terms stand in a text, as ``(start, end)`` in reading order; may overlap.
 
-    Nothing is found in the rare text whose unified form has another length.
+    Characters whose unified form has another length stay as they are.
     """
     plain = normalised(text)
     if len(plain) != len(text):
-        plain = text.lower()
+        plain = "".join(one if len(one := normalised(c)) == 1 else c for c in text)
     for found in _RUNS.finditer(plain):
         if found.lastgroup != "cjk":
             if _stem(found.group()[:_WORD_LENGTH]) in terms or found.group() in terms:

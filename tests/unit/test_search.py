@@ -111,6 +111,8 @@ async def test_a_question_without_an_answer_finds_nothing(talk, question):
         "NEAR(a b, 10)",
         "terms:x",
         "-x",
+        "yeſterday",
+        "3 ſept",
     ],
 )
 async def test_hostile_questions_are_no_errors(talk, question):

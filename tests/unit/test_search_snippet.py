@@ -25,6 +25,10 @@ def test_case_does_not_matter():
     assert cut("The Cafe is open", "cafe") == "The ⟪Cafe⟫ is open"
 
 
+def test_a_letter_that_grows_in_lower_case_moves_no_mark():
+    assert cut("İstanbul opens at nine", "opens late") == "İstanbul ⟪opens⟫ at nine"
+
+
 def test_an_inflected_word_is_marked():
     assert cut("She painted a lake", "painting") == "She ⟪painted⟫ a lake"
 
