@@ -104,8 +104,9 @@ class Archive:
             for number, step in enumerate(steps or [None]):
                 rows = []
                 if step is not None:
+                    latest = conversation.updated_at
                     rows = await asyncio.to_thread(
-                        archived, messages, step.start, step.end, time, turn
+                        archived, messages, step.start, step.end, time, latest, turn
                     )
                     time = rows[-1].time
                 async with self._database.writing() as db:

@@ -21,6 +21,8 @@ from .fingerprint import without_nothing
 from .message_text import clean_text, media_kind, part_text, parts_of, tool_calls_of
 
 _HASH_LENGTH = 32
+# A note's zone may be another than it seems.
+_DAY = 86_400
 _MEDIA_HASH_LENGTH = 12
 # Shorter strings are addresses or file names and no media.
 _INLINE_LENGTH = 200
@@ -79,7 +81,12 @@ def content_hash(message: dict[str, Any]) -> str:
 
 
 def archived(
-    messages: Sequence[dict[str, Any]], start: int, end: int, default_time: int, turn: Turn | None
+    messages: Sequence[dict[str, Any]],
+    start: int,
+    end: int,
+    default_time: int,
+    latest: float,
+    turn: Turn | None,
 ) -> list[ArchivedMessage]:
     """Rows for some messages of a conversation.
 
@@ -88,6 +95,7 @@ def archived(
         start: The first message that becomes a row.
         end: Behind the last one.
         default_time: For messages whose time cannot be known.
+        latest: When the conversation was changed last; nothing was said later.
         turn: What is known of the newest messages.
     """
     rows: list[ArchivedMessage] = []
@@ -98,7 +106,7 @@ def archived(
         if turn is not None and index >= turn.start:
             said_at, sender = turn.time, turn.sender
         else:
-            said_at, sender = _told(message)
+            said_at, sender = _told(message, latest)
         time = max(time, said_at or time) if turn is None or index < turn.start else said_at
         rows.append(_row(message, time, sender, names))
     return rows
@@ -175,8 +183,11 @@ def _without_media(value: Any) -> Any:
     return value
 
 
-def _told(message: dict[str, Any]) -> tuple[int, str]:
-    """Time and sender as the host's own note in a user message gives them; 0 and empty if not."""
+def _told(message: dict[str, Any], latest: float) -> tuple[int, str]:
+    """Time and sender as the host's own note in a user message gives them; 0 and empty if not.
+
+    The host's note is the last one: what stands before it may be a person's forgery.
+    """
     if message.get("role") != "user":
         return 0, ""
     notes = "\n".join(
@@ -184,17 +195,19 @@ def _told(message: dict[str, Any]) -> tuple[int, str]:
         for part in parts_of(message.get("content"))
         for found in _REMINDER.finditer(part_text(part) or "")
     )
-    nickname, moment = _NICKNAME.search(notes), _DATETIME.search(notes)
-    return _unix(*moment.groups()) if moment else 0, nickname[1].strip() if nickname else ""
+    nicknames, moments = _NICKNAME.findall(notes), _DATETIME.findall(notes)
+    time = _unix(*moments[-1]) if moments else 0
+    return time if time <= latest + _DAY else 0, nicknames[-1].strip() if nicknames else ""
 
 
 def _unix(moment: str, zone: str) -> int:
     try:
         told = datetime.strptime(moment, "%Y-%m-%d %H:%M")
-    except ValueError:
+        # The note names its zone only by a short name; any other than UTC is taken as local.
+        local = told.replace(tzinfo=UTC) if zone == "UTC" else told.astimezone()
+    except (ValueError, OverflowError):
         return 0
-    # The note names its zone only by a short name; any other than UTC is taken as local.
-    return int((told.replace(tzinfo=UTC) if zone == "UTC" else told.astimezone()).timestamp())
+    return int(local.timestamp())
 
 
 def _classes(text: str) -> list[int]:
