@@ -20,7 +20,7 @@ from .errors import StorageUnavailable
 from .fingerprint import fingerprint
 from .host import Host
 from .journal import Journal, OpenRequest
-from .recovery import mend_left_behind, repaired_from_journal
+from .recovery import mend_left_behind, note_what_was_saved, repaired_from_journal
 from .repair import checked, early_look, repaired_list, repaired_store
 from .request_state import RequestState
 
@@ -94,6 +94,8 @@ class OpenCuts:
         saved, repaired = None, False
         try:
             early = await early_look(self.host, state) if self.closed else None
+            if not self.closed:
+                await note_what_was_saved(self.host, self.journal, state)
             async with self.host.session_lock(state.session_id):
                 saved, repaired = await checked(self.host, state, early)
         except Exception:

@@ -118,6 +118,25 @@ class Projection:
         known = set(map(id, added)).intersection(map(id, old))
         return [message for message in added if id(message) not in known]
 
+    def cut_at_save(self, final: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Where the new messages begin in a list that was saved and not restored.
+
+        The host may have cut or compressed it once more.
+
+        Args:
+            final: The saved messages.
+
+        Returns:
+            The history before the first new message, and the list up to and including
+            it; empty if nothing is new.
+        """
+        position = next((i for i, m in enumerate(final) if m is self.current), -1)
+        if position >= 0:
+            return self.before, list(final[: position + 1])
+        new = next(iter(map(id, self.added(final))), None)
+        position = next((i for i, m in enumerate(final) if id(m) == new), -1)
+        return self._start, list(final[: position + 1])
+
     @property
     def _start(self) -> list[Any]:
         return self.before if self.current is None else [*self.before, self.current]

@@ -1,13 +1,16 @@
 """Repairs what a killed process left short, from the journal.
 
 The next start does it for every conversation, in the background; a request that comes
-first does it on the list it has just loaded.
+first does it on the list it has just loaded. Where the host itself cut a short list once
+more, the journal learns what was saved before anything else is waited for.
 """
 
+import contextlib
 import logging
 from typing import Any
 
 from .errors import JournalDamaged, StorageUnavailable
+from .fingerprint import fingerprint
 from .host import Host
 from .journal import History, Journal, OpenRequest
 
@@ -49,6 +52,36 @@ async def _repair_conversation(
     for request in requests:
         await journal.close(request.id)
     return history is not None
+
+
+async def note_what_was_saved(host: Host, journal: Journal, cut: Any) -> None:
+    """The request of a cut has just ended: the journal knows it by what the host saved.
+
+    Args:
+        host: The host.
+        journal: The journal.
+        cut: A request whose list may not be restored.
+    """
+    if not cut.open_cut or cut.journal_id is None:
+        return
+    projection = cut.projection
+    noted = host.saved_messages([*projection.handed_over, projection.current])
+    start, sent = projection.cut_at_save(host.saved_messages(cut.run_context.messages))
+    if not sent or list(map(id, sent)) == list(map(id, noted)):
+        return
+    before, earlier = host.saved_messages(start), cut.journal_id
+    if start is not projection.before and fingerprint(before[: len(sent)]) == fingerprint(sent):
+        # Without the current message nothing tells it from the history itself.
+        return
+    with contextlib.suppress(StorageUnavailable):
+        cut.journal_id = await journal.open(
+            cut.session_id,
+            cut.conversation_id,
+            fingerprint(before),
+            fingerprint(sent),
+            lambda: host.saved_form(before),
+        )
+        await journal.close(earlier)
 
 
 async def repaired_from_journal(
