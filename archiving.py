@@ -11,7 +11,7 @@ Invariants:
 
 import asyncio
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,12 +48,14 @@ class Archivist:
         storage: Storage,
         journal: Journal,
         is_cut: Callable[[str], bool],
+        whole: Callable[[str, str], Awaitable[list[dict[str, Any]] | None]],
     ) -> None:
         self.archive = archive
         self._host = host
         self._storage = storage
         self._journal = journal
         self._is_cut = is_cut
+        self._whole = whole
         self._waiting: dict[str, dict[str, Saved]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closed = False
@@ -144,8 +146,16 @@ class Archivist:
         held = []
         for conversation in await self._host.list_conversations(session_id):
             key = conversation.conversation_id
-            history = await self._host.load_conversation(session_id, key)
+            history = await self._whole(session_id, key)
             held.append((key, len(without_checkpoints(history or []))))
+        await self._drop(session_id)
         deleted = await self.archive.delete_session(session_id, held)
         await self._journal.forget(session_id)
         return deleted
+
+    async def _drop(self, session_id: str) -> None:
+        """What is still to be taken over is older than what was just read."""
+        self._waiting.pop(session_id, None)
+        if task := self._tasks.get(session_id):
+            task.cancel()
+            await asyncio.wait([task])

@@ -103,8 +103,9 @@ class ContextManagerPlugin(Star):
             await cuts.journal.load()
         self._closing.push_async_callback(_cancelled, await search_index.start(storage.database))
         self.search = ChatSearch(storage.database, self.texts)
+        archive, host = Archive(storage.database), self.host
         cuts.archivist = self.archivist = Archivist(
-            Archive(storage.database), self.host, storage, cuts.journal, cuts.is_cut
+            archive, host, storage, cuts.journal, cuts.is_cut, cuts.whole_conversation
         )
         self._closing.push_async_callback(self.archivist.close)
         self.history = History(ArchiveReader(storage.database), self.archivist, self.host)

@@ -19,7 +19,7 @@ from .archiving import Archivist, Saved
 from .errors import StorageUnavailable
 from .fingerprint import fingerprint
 from .host import Host
-from .journal import Journal, OpenRequest
+from .journal import History, Journal, OpenRequest
 from .recovery import mend_left_behind, note_what_was_saved, repaired_from_journal
 from .repair import checked, early_look, repaired_list, repaired_store
 from .request_state import RequestState
@@ -125,23 +125,29 @@ class OpenCuts:
         if self.archivist is not None and not self.is_cut(conversation_id):
             self.archivist.later(saved)
 
-    async def whole_history(self, session_id: str) -> tuple[str | None, list[dict[str, Any]]]:
-        """A session's current conversation as it will be once all cuts are repaired.
+    async def whole_history(self, session_id: str) -> tuple[str | None, History]:
+        """Id and messages of a session's current conversation, as ``whole_conversation``.
+
+        Returns:
+            ``(None, [])`` if there is no conversation.
+        """
+        conversation_id = await self.host.current_conversation_id(session_id)
+        if not conversation_id:
+            return None, []
+        history = await self.whole_conversation(session_id, conversation_id)
+        return (None, []) if history is None else (conversation_id, history)
+
+    async def whole_conversation(self, session_id: str, conversation_id: str) -> History | None:
+        """A conversation as it will be once all cuts are repaired; None if there is none.
 
         The host may have stored a cut copy that is not repaired yet; waiting for that
         could take as long as the requests that are queued.
-
-        Returns:
-            Id and stored messages; ``(None, [])`` if there is no conversation.
         """
         while True:
-            conversation_id = await self.host.current_conversation_id(session_id) or ""
             cuts, left_behind = self._of(conversation_id)
-            history = None
-            if conversation_id:
-                history = await self.host.load_conversation(session_id, conversation_id)
+            history = await self.host.load_conversation(session_id, conversation_id)
             if history is None:
-                return None, []
+                return None
             if left_behind:
                 stored = self.host.normalised(history)
                 whole = await repaired_from_journal(self.journal, left_behind, stored)
@@ -152,7 +158,7 @@ class OpenCuts:
         for cut in cuts:
             whole = repaired_store(self.host, cut, history) if cut.open_cut else None
             history = history if whole is None else whole
-        return conversation_id, history
+        return history
 
     def _of(self, conversation_id: str) -> tuple[list[RequestState], list[OpenRequest]]:
         """The cuts of a conversation that may be stored short: ours, and an earlier instance's."""

@@ -99,7 +99,8 @@ def journal(storage):
 @pytest.fixture
 async def archivist(storage, host, journal):
     cut = set()
-    made = Archivist(Archive(storage.database), host, storage, journal, cut.__contains__)
+    archive, whole = Archive(storage.database), host.load_conversation
+    made = Archivist(archive, host, storage, journal, cut.__contains__, whole)
     made.cut = cut
     yield made
     await made.close()
@@ -238,6 +239,32 @@ async def test_a_deletion_leaves_nothing_that_comes_back(archivist, host, reader
     archivist.later(host.put("c1", "a", "b", "c", "d"))
     await archivist.catch_up(SESSION, 5)
     assert await texts(reader) == ["c", "d"]
+
+
+async def test_a_deletion_while_a_short_copy_is_stored_brings_nothing_back(
+    archivist, host, reader, monkeypatch
+):
+    async def whole(*_):
+        return host.put("other", "a", "b", "c", "d", session_id=OTHER).history
+
+    archivist.later(host.put("c1", "a", "b", "c", "d"))
+    await archivist.catch_up(SESSION, 5)
+    host.put("c1", "c", "d")
+    monkeypatch.setattr(archivist, "_whole", whole)
+    await archivist.delete(SESSION)
+    archivist.later(host.put("c1", "a", "b", "c", "d", "e", "f"))
+    await archivist.catch_up(SESSION, 5)
+    assert await texts(reader) == ["e", "f"]
+
+
+async def test_what_waited_to_be_archived_is_deleted_too(archivist, host, reader):
+    archivist.later(host.put("c1", "a", "b"))
+    saved = host.put("c1", "a", "b", "c", "d")
+    await archivist.delete(SESSION)
+    assert await texts(reader) == []
+    archivist.later(saved)
+    await archivist.catch_up(SESSION, 5)
+    assert await texts(reader) == []
 
 
 # Commands
