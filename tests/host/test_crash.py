@@ -1,29 +1,36 @@
 """Whenever a host is killed, what it had stored is there once after the next start."""
 
+import contextlib
 import json
 import os
 import random
 import sqlite3
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
+import httpx
 import pytest
 
 from dev.host_process import HostConfig, HostProcess
 from dev.scripted_model import ScriptedModel
+from dev.webui import WebError
 
 from .archives import assert_archive_agrees, catch_up, rows
 from .histories import brief, mixed_history
-from .profiles import VERSIONS
+from .profiles import COMPRESS, MAX_TURNS, ONE_TURN, TRUNCATE, VERSIONS, Profile
 from .sessions import DATABASE, Session, wait_until
 
 SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(10**6)))
 # Kills a round; the full run has ROUNDS of them on each host, 300 in all.
-FEW, MANY, ROUNDS = 4, 15, int(os.environ.get("ROUNDS", 10))
-# From before the model is asked until after everything was saved.
-LATEST_SECONDS = 0.5
+FEW, MANY = 4, int(os.environ.get("KILLS", 15))
+ROUNDS = int(os.environ.get("ROUNDS", 10))
+# Shares of the kills: right behind a save, where a cut may not be repaired yet, and while
+# the plugin is reloaded, which leaves cuts on the older host too.
+AT_A_SAVE, RELOADS = 0.6, 0.4
 HISTORY = mixed_history(20, 900)
 
 
@@ -149,6 +156,72 @@ def test_a_reply_is_whole_after_a_crash_right_behind_its_save(model: ScriptedMod
         assert_archive_agrees(host, chat.origin)
 
 
+# While the next message is answered already, and where the host cuts by itself
+
+
+def _assert_the_turn_is_whole(chat: Session, committed: list[dict]) -> None:
+    """After a start: the history, and behind it all that was saved of the turn, once."""
+    chat.host.start()
+    wait_until(lambda: chat.stored[: len(HISTORY)] == HISTORY, "the repair")
+    asked, *added = chat.stored[len(HISTORY) :]
+    assert asked["role"] == "user" and "the fatal question" in json.dumps(asked)
+    assert added == committed[len(committed) - len(added) :]
+    assert not [m for m in added if m["role"] == "user"]
+    before = chat.stored
+    chat.say("one more")
+    assert chat.stored[: len(before)] == before
+    assert_archive_agrees(chat.host, chat.origin)
+
+
+@pytest.mark.full
+def test_a_turn_is_whole_after_a_crash_while_the_next_message_is_answered(
+    mortal: HostProcess,
+) -> None:
+    chat = Session(mortal, "group")
+    chat.seed(HISTORY)
+    gates = [mortal.model.gate(f"crash{chat.number}x{n}") for n in range(2)]
+    chat.start(f"the fatal question #gate:crash{chat.number}x0")
+    gates[0].wait_entered()
+    chat.start(f"the next question #gate:crash{chat.number}x1", sender=1)
+    mortal.web.wait_at_lock(chat.origin, 2)
+    mortal.web.reload_plugin()
+    gates[0].release()
+    gates[1].wait_entered()
+    committed = chat.stored
+    assert committed[: len(HISTORY)] != HISTORY
+    mortal.kill()
+    _assert_the_turn_is_whole(chat, committed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("profile", "last_step"),
+    [(MAX_TURNS, 7), (TRUNCATE, 7), (ONE_TURN, 7), (COMPRESS, 2)],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_a_list_that_the_host_cut_once_more_is_repaired_after_a_crash(
+    model: ScriptedModel, profile: Profile, last_step: int
+) -> None:
+    """A failed answer in the WebUI leaves a short list on this host, without any reload."""
+    with HostProcess(replace(profile, budget=8000).config("4.29.3"), model) as host:
+        chat = Session(host, "web_plain")
+        chat.seed(HISTORY)
+        gate = model.gate(f"crash{chat.number}")
+        words = f"#tool:{profile.tool}*6 #error@{last_step} #gate:crash{chat.number}@2"
+        chat.start(f"the fatal question {words}")
+        gate.wait_entered()
+        noted = rows(host, "SELECT * FROM journal_requests")
+        host.web.probe("hold_lock", session_id=chat.origin)
+        host.web.wait_at_lock(chat.origin, 2)
+        gate.release()
+        wait_until(lambda: rows(host, "SELECT * FROM journal_requests") != noted, "a new note")
+        committed = chat.stored
+        assert committed[: len(HISTORY)] != HISTORY
+        host.kill()
+        _forget_runs(chat)
+        _assert_the_turn_is_whole(chat, committed)
+
+
 # At any moment
 
 
@@ -161,42 +234,89 @@ class Crowd:
         self.known: dict[str, list[dict]] = {}
         self.outcomes: Counter[str] = Counter()
         self.number = 0
+        # Seconds from a question to its answer: moments that a slow machine reaches too.
+        self.pace = 0.0
         for chat in self.chats:
             chat.seed(HISTORY)
             self.known[chat.origin] = HISTORY
 
-    def _question(self) -> str:
-        self.number += 1
+    def greet(self) -> None:
+        """Says something in every chat, and sees how long that takes."""
+        started = time.monotonic()
+        for chat in self.chats:
+            chat.say("hello")
+            self.known[chat.origin] = chat.stored
+        self.pace = (time.monotonic() - started) / len(self.chats)
+
+    def _question(self, delays: tuple[float, ...]) -> str:
         words = ("", "#tool:lookup*1", "#tool:lookup*4", "#error", "#tool:answer_user*1")
-        slow = self.random.choice(("", "#slow:0.05", "#slow:0.2"))
-        return f"question {self.number} {self.random.choice(words)} {slow}"
+        slow = self.random.choice(delays)
+        return f"{self._mark} {self.random.choice(words)} #slow:{slow}"
+
+    @property
+    def _mark(self) -> str:
+        """What every question before a kill begins with."""
+        return f"question before kill {self.number}:"
 
     def kill_once(self) -> None:
         """Kills the host while some of its chats run, starts it, and checks all of them."""
-        running = self.random.sample(self.chats, self.random.randint(1, 3))
-        for chat in running:
-            chat.start(self._question())
-        time.sleep(self.random.uniform(0, LATEST_SECONDS))
+        self.number += 1
+        running = self.random.sample(self.chats, self.random.randint(1, len(self.chats)))
+        reloading = self._ask_all(running)
+        self._wait(running)
         self.host.kill()
+        reloading.join(10)
         for chat in running:
             _forget_runs(chat)
-        left = rows(self.host, "SELECT count(*) AS n FROM journal_requests")[0]["n"]
-        self.outcomes["requests running at the kill"] += left
-        short = [c for c in self.chats if len(c.stored) < len(self.known[c.origin])]
-        self.outcomes["short lists stored at the kill"] += len(short)
+        self.outcomes["requests running at the kill"] += self._open_requests()
+        committed = {chat.origin: chat.stored for chat in self.chats}
         self.host.start()
         for chat in self.chats:
             self.host.web.wait_settled(chat.origin)
-            self._check(chat, chat in running)
+            self._check(chat, committed[chat.origin], chat in running)
 
-    def _check(self, chat: Session, was_running: bool) -> None:
+    def _ask_all(self, running: list[Session]) -> threading.Thread:
+        """Starts the chats; in a group a second message waits, and the plugin may be reloaded."""
+        reloads = self.random.random() < RELOADS
+        for chat in running:
+            delays = (0.3, 0.6) if reloads else (0, 0.05, 0.2)
+            chat.start(self._question(delays))
+            if chat.channel == "group":
+                chat.start(self._question(delays), sender=1)
+        self.outcomes["kills around a reload"] += reloads
+        other = threading.Thread(target=self._reload if reloads else lambda: None, daemon=True)
+        other.start()
+        return other
+
+    def _reload(self) -> None:
+        # The kill may meet it half-way.
+        with contextlib.suppress(httpx.HTTPError, WebError, ValueError, TimeoutError):
+            wait_until(self._open_requests, "a request that is cut", 5 * self.pace)
+            self.host.web.reload_plugin()
+
+    def _open_requests(self) -> int:
+        return rows(self.host, "SELECT count(*) AS n FROM journal_requests")[0]["n"]
+
+    def _wait(self, running: list[Session]) -> None:
+        """Until any moment, or until a few milliseconds behind the first save."""
+        end = time.monotonic() + self.random.uniform(0, 2 * self.pace)
+        if self.random.random() < AT_A_SAVE:
+            before = [chat.stored for chat in running]
+            end = time.monotonic() + 5 * self.pace
+            while time.monotonic() < end and [chat.stored for chat in running] == before:
+                time.sleep(0.001)
+            end = time.monotonic() + self.random.uniform(0, 0.01)
+        time.sleep(max(0, end - time.monotonic()))
+
+    def _check(self, chat: Session, committed: list[dict], was_running: bool) -> None:
         known, stored = self.known[chat.origin], chat.stored
-        assert stored[: len(known)] == known, f"SEED={SEED}\n{brief(stored)}"
-        flight = [m for m in stored[len(known) :] if m["role"] == "user"]
-        assert len(flight) <= was_running, f"SEED={SEED}\n{brief(stored[len(known) :])}"
+        first = next((i for i, m in enumerate(committed) if self._mark in json.dumps(m)), None)
+        flight = [] if first is None else committed[first:]
+        assert stored == [*known, *flight], f"SEED={SEED}\n{brief(committed)}\n\n{brief(stored)}"
+        self.outcomes["short lists stored at the kill"] += committed != stored
         self.outcomes["turns in flight kept" if flight else "turns in flight lost"] += was_running
         if was_running:
-            chat.say(f"one more after kill {self.number}")
+            chat.say("one more")
             after = chat.stored
             assert after[: len(stored)] == stored, f"SEED={SEED}"
             added = [m["role"] for m in after[len(stored) :] if m["role"] != "_checkpoint"]
@@ -213,9 +333,7 @@ def test_everything_stored_is_there_once_after_kills_at_random_moments(
     mortal: HostProcess, number: int, kills: int, capsys: pytest.CaptureFixture
 ) -> None:
     crowd = Crowd(mortal, random.Random(f"{SEED} {number} {mortal.config.version}"))
-    for chat in crowd.chats:
-        chat.say("hello")
-        crowd.known[chat.origin] = chat.stored
+    crowd.greet()
     for _ in range(kills):
         crowd.kill_once()
     for chat in crowd.chats:
