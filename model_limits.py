@@ -13,29 +13,55 @@ from dataclasses import dataclass
 LEAST_LIMIT = 1024
 # What a failure without numbers leaves of the estimate that failed.
 _FAILED_SHARE = 0.7
+# A request so many times below a stated limit did not fail for its prompt.
+_MOST_OFF = 2
 
 _DAY = 86_400
 _GROWTH_A_DAY = 1.15
 FORGOTTEN_AFTER_DAYS = 7
 
 _NUMBER = r"([1-9][\d,_]{2,12})"
-# Providers' own words; most name the limit.
+# Providers' own words; most name the limit. The first that is found counts.
 _STATED = (
-    rf"maximum context length (?:is|of)\D{{0,20}}{_NUMBER}",
-    rf"tokens? allowed\D{{0,10}}{_NUMBER}",
+    rf"maximum input length of {_NUMBER}",
+    rf"\d \+ \d+ > {_NUMBER}",
     rf"> {_NUMBER} maximum",
+    rf"{_NUMBER} maximum context length",
+    rf"(?:maximum|model'?s?) (?:context|prompt|model) length(?: is| of| only)*\D{{0,3}}{_NUMBER}",
+    rf"tokens? allowed\D{{0,10}}{_NUMBER}",
     rf"input length should be \[\d+, ?{_NUMBER}\]",
-    rf"(?:context[ _](?:window|length|size|limit)|maximum (?:input )?length)\D{{0,30}}{_NUMBER}",
+    rf"max_seq_len\D{{0,3}}{_NUMBER}",
+    rf"n_ctx\D{{0,4}}{_NUMBER}",
+    rf"must be <= {_NUMBER}",
+    rf"(?:token|configured|the) limit(?: of)?\W{{0,3}}{_NUMBER}",
+    rf"tokens per min\D{{0,20}}limit {_NUMBER}",
+    rf"(?:context[ _](?:window|length|size|limit)|maximum (?:\w+ )?length)(?: is| of| only)*"
+    rf"\W{{0,3}}{_NUMBER}",
     rf"最大(?:上下文|输入)?长度\D{{0,20}}{_NUMBER}",
 )
+# What of a stated limit is kept for the answer.
+_OUTPUT = re.compile(
+    r"(\d+) (?:in the (?:completion|output)|for the completion|output tokens)|\d \+ (\d+) > \d"
+)
 _TOO_LONG = re.compile(
-    r"maximum context length|context[ _](?:length|window|size|limit)[^.\n]{0,60}exceed"
-    r"|exceed[^.\n]{0,60}(?:context|maximum number of tokens|max_tokens|maximum length)"
-    r"|context_length_exceeded|prompt is too long|input is too long|too many (?:input )?tokens"
+    r"maximum (?:context|prompt|model|input) length|context[ _](?:length|window|size|limit)"
+    r"[^.\n]{0,60}exceed|(?:longer|greater) than the (?:model's |maximum )*(?:context|model) length"
+    r"|exceed[^.\n]{0,60}(?:context|max(?:imum)? (?:number of|message) tokens"
+    r"|max(?:imum)?(?: \w+)? length|token limit)"
+    r"|prompt token count[^.\n]{0,20}exceed|tokens? exceeds? the configured limit"
+    r"|prompt(?: is)? too long|input is too long|tokens? too long|too many (?:input )?tokens"
+    r"|tokens.{0,25}must be (?:<=|less than)|request too large for|context the overflows"
     r"|reduce the length of the messages|input length should be \["
-    r"|(?:上下文|输入|消息|token)[^。\n]{0,20}(?:超过|超出|过长|超限)",
+    r"|(?:上下文|输入|消息|token|prompt)[^。\n]{0,20}(?:超过|超出|过长|超限|超长)",
     re.IGNORECASE,
 )
+# Words of errors about something else that sound alike.
+_OTHER_MATTER = re.compile(
+    r"(?<!on )tokens per (?:min|day)|please wait|throttl|rate.?limit|quota|too many requests"
+    r"|图片|图像|频率|频繁|限流|额度|余额|配额|有效期|每分钟|每日|每天",
+    re.IGNORECASE,
+)
+_READ = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +86,11 @@ class LearnedLimit:
 
 def says_too_long(text: str) -> bool:
     """Whether an error text means that the context was too long."""
-    return _TOO_LONG.search(text[:4000]) is not None
+    text = text[:_READ]
+    return bool(_TOO_LONG.search(text)) and not _OTHER_MATTER.search(text)
 
 
-def limit_after_failure(text: str, estimated: int) -> int:
+def limit_after_failure(text: str, estimated: int) -> int | None:
     """The limit to use after a request failed as too long.
 
     Args:
@@ -71,14 +98,26 @@ def limit_after_failure(text: str, estimated: int) -> int:
         estimated: Estimated tokens of the failed request.
 
     Returns:
-        What the text states, if the request was above it; else a good part of
-        what failed. In tokens, never below what a request needs at all.
+        What the text leaves for a prompt, if the request was above it; else a good
+        part of what failed. In tokens, never below what a request needs at all. None
+        if it was the answer's length or the tools' results that did not fit.
     """
-    limit = int(estimated * _FAILED_SHARE)
-    for pattern in _STATED:
-        if found := re.search(pattern, text[:4000], re.IGNORECASE):
-            stated = int(re.sub(r"\D", "", found[1]))
-            if LEAST_LIMIT <= stated < estimated:
-                limit = stated
-            break
-    return max(LEAST_LIMIT, limit)
+    room = _stated_room(text[:_READ])
+    if room is not None and (room < LEAST_LIMIT or room > _MOST_OFF * estimated):
+        return None
+    if room is None or room >= estimated:
+        room = int(estimated * _FAILED_SHARE)
+    return max(LEAST_LIMIT, room)
+
+
+def _stated_room(text: str) -> int | None:
+    """Tokens that an error text leaves for a prompt; None if it does not say."""
+    found = (re.search(pattern, text, re.IGNORECASE) for pattern in _STATED)
+    first = next(filter(None, found), None)
+    if first is None:
+        return None
+    stated = int(re.sub(r"\D", "", first[1]))
+    output = _OUTPUT.search(text)
+    if output is None or first.re.pattern == _STATED[0]:
+        return stated
+    return stated - int(output[1] or output[2])

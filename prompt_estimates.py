@@ -187,13 +187,16 @@ class PromptEstimates:
         """Learns from the error text of a request that got no answer.
 
         Returns:
-            Whether the text says that the context was too long.
+            Whether the text says that the prompt was too long.
         """
         key = next(iter(estimate.models), None)
         state = self._models.get(key)
         if state is None or not says_too_long(text):
             return False
-        self._limit(key, state, estimated, limit_after_failure(text, estimated))
+        limit = limit_after_failure(text, estimated)
+        if limit is None:
+            return False
+        self._limit(key, state, estimated, limit)
         self._save(key, state)
         return True
 
