@@ -18,11 +18,13 @@ from typing import Any
 from .vocabulary import TEXT_CLASSES
 
 # What a prompt is counted by: tokens by class, messages (with role and separators),
-# tokens of tool schemas, flat tokens of media, and the prompt itself.
-FEATURES = (*TEXT_CLASSES, "messages", "tools", "media", "prompt")
+# tokens of tool schemas, flat tokens of media, tokens of reasoning (not every provider
+# counts what it is sent of that), and the prompt itself.
+FEATURES = (*TEXT_CLASSES, "messages", "tools", "media", "reasoning", "prompt")
 Counts = tuple[float, ...]
 NOTHING: Counts = (0.0,) * len(FEATURES)
 PROMPT: Counts = (*NOTHING[:-1], 1.0)
+MEDIA, REASONING = FEATURES.index("media"), FEATURES.index("reasoning")
 
 # Of every coefficient: what common vocabularies have, how far they differ (one
 # standard deviation), and what none exceeds.
@@ -36,10 +38,15 @@ _PRIOR = (
     (4.00, 1.50, 0.0, 20.0),  # messages
     (1.00, 0.20, 0.2, 4.0),  # tools
     (1.00, 0.60, 0.0, 20.0),  # media
+    (0.50, 0.40, 0.0, 4.0),  # reasoning
     (3.00, 300.0, 0.0, 50_000.0),  # prompt
 )
 # Error of a text that no coefficients explain, and of what cannot be seen.
 _TEXT_NOISE, _FLOOR_NOISE = 0.02, 3.0
+# By what share one picture or recording differs from another.
+_MEDIA_NOISE = 0.5
+# What one conversation has in common, by which its texts differ from all others.
+_TALK_NOISE, _LEAST_SCALE, _MOST_SCALE = 0.03, 0.3, 3.0
 # Older observations slowly count less, so that a model may change.
 _FORGETTING = 0.995
 
@@ -93,7 +100,8 @@ class Calibration:
     Attributes:
         weights: Tokens a unit of each feature, as learned so far.
         published: The weights that requests are estimated with. They follow in few
-            steps: what one chat teaches must not move the windows of all others.
+            steps: what one chat teaches must not move the windows of all others. Those
+            of media and reasoning follow at once.
         published_at: Observations when they were published last; 0 if never.
         covariance: How uncertain they are, in squares of the same.
         observations: Reports learned from since the last new start.
@@ -120,24 +128,83 @@ class Calibration:
         """Tokens of something counted."""
         return math.sumprod(self.weights, counts)
 
-    def contradicts(self, expected: float, counts: Counts, reported: int) -> bool:
+    def contradicts(
+        self, expected: float, counts: Counts, reported: int, pictures: float = 0.0
+    ) -> bool:
         """Whether a report is further off than an estimate can be.
 
         Args:
             expected: The estimate of the whole prompt, in tokens.
             counts: The part of the prompt that is not known from a former report.
             reported: What the model counted.
+            pictures: Flat tokens of media that may be others than those known.
         """
         if reported < expected:
             # There may be more in a prompt than is known, but not less.
             counts = (*counts[:-1], 0.0)
         share = max(CONTRADICTION, _USUAL_ERRORS * self.usual_error)
-        bound = share * expected + 3 * (self._doubt(counts) + _FLOOR_NOISE)
+        doubt = self._doubt(counts) + self._media_noise * pictures + _FLOOR_NOISE
+        bound = share * expected + 3 * doubt
         return abs(reported - expected) > bound or reported < expected / IMPLAUSIBLE
+
+    def fitted(self, weights: Sequence[float], counts: Counts, reported: int) -> list[float] | None:
+        """Weights under which a prompt has the size that was reported for it.
+
+        What is off is put down to media and reasoning as far as these are in doubt, so
+        that the rest is still right once they are gone; the remainder to everything
+        else in proportion.
+
+        Args:
+            weights: The weights to start from.
+            counts: What the prompt held.
+            reported: What the model counted.
+
+        Returns:
+            None if there was nothing that could be told from it.
+        """
+        sizes = [weight * count for weight, count in zip(weights, counts, strict=True)]
+        firm = sum(sizes) - sizes[MEDIA] - sizes[REASONING]
+        if firm <= 0:
+            return None
+        doubts = {i: self._loose_doubt(i) * counts[i] for i in (MEDIA, REASONING)}
+        total = sum(doubt**2 for doubt in doubts.values()) + (_TALK_NOISE * firm) ** 2
+        off, fitted = reported - sum(sizes), list(weights)
+        rest = off
+        for i, doubt in doubts.items():
+            if counts[i] > 0:
+                share = max(-sizes[i], off * doubt**2 / total)
+                fitted[i] += share / counts[i]
+                rest -= share
+        scale = max(_LEAST_SCALE, min(_MOST_SCALE, 1 + rest / firm))
+        return [w if i in doubts else scale * w for i, w in enumerate(fitted)]
+
+    def _loose_doubt(self, feature: int) -> float:
+        """How far off a unit of media or reasoning may be in one conversation."""
+        doubt = math.sqrt(max(0.0, self.covariance[feature][feature]))
+        return max(doubt, self._media_noise) if feature == MEDIA else doubt
+
+    @property
+    def _media_noise(self) -> float:
+        return _MEDIA_NOISE * max(1.0, self.weights[MEDIA])
+
+    def stalls(self, grown: Counts, expected: float, reported: int, error: float) -> bool:
+        """Whether a prompt became longer and its reported size did not.
+
+        The host drops the oldest messages of what was too long, or the model does.
+
+        Args:
+            grown: What the prompt has beyond an earlier one, all of it text.
+            expected: Tokens of that, estimated.
+            reported: By how much the reported size grew.
+            error: By what share the whole prompt was estimated too high.
+        """
+        unusual = error > _USUAL_ERRORS * self.usual_error
+        seen = expected > 4 * _FLOOR_NOISE and reported < expected / IMPLAUSIBLE
+        return unusual and seen and min(grown) >= 0 == grown[REASONING]
 
     def agree(self, expected: float, reported: int) -> None:
         """Notes how far off an estimate was that is not contradicted."""
-        error = abs(reported - expected) / expected
+        error = abs(reported - expected) / max(1.0, expected)
         self.usual_error += _ERROR_WEIGHT * (error - self.usual_error)
 
     def margin(self, anchored: bool, sample: Counts) -> float:
@@ -159,17 +226,19 @@ class Calibration:
     def _spread(self, counts: Counts) -> list[float]:
         return [math.sumprod(row, counts) for row in self.covariance]
 
-    def observe(self, counts: Counts, tokens: float) -> None:
+    def observe(self, counts: Counts, tokens: float, pictures: float = 0.0) -> None:
         """Learns from a report.
 
         Args:
             counts: What was reported on: a whole prompt, or what one prompt has
                 beyond another (then negative counts are right, too).
             tokens: What the model counted.
+            pictures: As in ``contradicts``.
         """
         spread = self._spread(counts)
         size = math.sumprod(self.weights, map(abs, counts))
         noise = (_TEXT_NOISE * size) ** 2 + _FLOOR_NOISE**2
+        noise += (self._media_noise * pictures) ** 2
         total = math.sumprod(spread, counts) + noise
         surprise = tokens - self.estimate(counts)
         # One odd text must not undo what many have taught.
@@ -181,6 +250,9 @@ class Calibration:
         self._shrink(spread, total)
         self.observations = min(self.observations + 1, 1_000_000)
         self.contradictions, self.last_contradiction = 0, None
+        # Only prompts that hold some are moved by these.
+        for i in (MEDIA, REASONING):
+            self.published[i] = self.weights[i]
         if self.observations in _PUBLISHED or self.observations % _PUBLISHED[-1] == 0:
             self.published, self.published_at = list(self.weights), self.observations
 

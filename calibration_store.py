@@ -54,10 +54,11 @@ class ModelState:
         """The learned limit in tokens, None without one."""
         return self.limit.at(now) if self.limit else None
 
-    def as_row(self) -> tuple[str, int | None, int | None]:
-        """Calibration, limit and when it was learned, as they are stored."""
-        state = json.dumps(self.calibration.as_json())
-        return state, self.limit and self.limit.tokens, self.limit and self.limit.learned_at
+    def as_row(self) -> tuple[Any, ...]:
+        """Calibration, limit, when it was learned and for how long, as they are stored."""
+        limit = self.limit
+        values = (limit.tokens, limit.learned_at, limit.days) if limit else (None, None, None)
+        return (json.dumps(self.calibration.as_json()), *values)
 
 
 class CalibrationStore:
@@ -70,7 +71,7 @@ class CalibrationStore:
         """What was kept about a model, or None."""
         async with self._database.reading() as db:
             rows = await db.execute_fetchall(
-                "SELECT state, limit_tokens, limit_learned_at FROM model_calibrations"
+                "SELECT state, limit_tokens, limit_learned_at, limit_days FROM model_calibrations"
                 " WHERE provider_id = ? AND model = ? AND basis = ?",
                 _clean(key),
             )
@@ -115,7 +116,8 @@ class CalibrationStore:
         async with self._database.writing() as db:
             await db.execute(
                 "INSERT OR REPLACE INTO model_calibrations (provider_id, model, basis, state,"
-                " limit_tokens, limit_learned_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                " limit_tokens, limit_learned_at, limit_days, updated_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (*_clean(key), *row, now),
             )
             await db.execute(
@@ -140,10 +142,10 @@ def _clean(key: ModelKey) -> tuple[str, ...]:
     return tuple(map(clean_text, key))
 
 
-def _state(state: str, tokens: int | None, learned_at: int | None) -> ModelState:
+def _state(state: str, *stored: Any) -> ModelState:
     limit = None
-    if isinstance(tokens, int) and isinstance(learned_at, int) and tokens > 0:
-        limit = LearnedLimit(tokens, learned_at)
+    if all(isinstance(value, int) and value > 0 for value in stored):
+        limit = LearnedLimit(*stored)
     return ModelState(Calibration.from_json(_parsed(state)), limit)
 
 

@@ -255,6 +255,12 @@ MIGRATIONS = [
         reported INTEGER NOT NULL
     );
     """,
+    # 11: for how many days a learned limit holds, and how many messages in a row did not
+    # address the bot in groups where that begins a new topic.
+    """
+    ALTER TABLE model_calibrations ADD COLUMN limit_days INTEGER;
+    CREATE TABLE idle_messages (session_id TEXT PRIMARY KEY, messages INTEGER NOT NULL);
+    """,
 ]
 
 

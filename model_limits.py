@@ -2,7 +2,8 @@
 
 Pure. Invariants:
 
-* A learned limit grows back by itself, in daily steps, and is forgotten.
+* A learned limit grows back by itself, in daily steps, and is forgotten: after a day
+  if a single report is all that speaks for it.
 * Between two steps it does not move, so that windows stay where they are.
 """
 
@@ -19,6 +20,9 @@ _MOST_OFF = 2
 _DAY = 86_400
 _GROWTH_A_DAY = 1.15
 FORGOTTEN_AFTER_DAYS = 7
+# One report that is too low may be an odd one; another like it is not.
+DOUBTED_AFTER_DAYS = 1
+_SAME_LIMIT = 0.25
 
 _NUMBER = r"([1-9][\d,_]{2,12})"
 # Providers' own words; most name the limit. The first that is found counts.
@@ -71,17 +75,36 @@ class LearnedLimit:
     Attributes:
         tokens: The size when it was learned.
         learned_at: Unix seconds.
+        days: After how many it is forgotten.
     """
 
     tokens: int
     learned_at: int
+    days: int = FORGOTTEN_AFTER_DAYS
 
     def at(self, now: float) -> int | None:
         """The limit in tokens now; None once it is forgotten."""
         days = max(0, int((now - self.learned_at) // _DAY))
-        if days >= FORGOTTEN_AFTER_DAYS:
+        if days >= self.days:
             return None
         return int(self.tokens * _GROWTH_A_DAY**days)
+
+
+def learned(tokens: int, now: int, before: LearnedLimit | None, *, stated: bool) -> LearnedLimit:
+    """A limit that was just learned.
+
+    Args:
+        tokens: The prompt size that is left.
+        now: Unix seconds.
+        before: What was learned last, even if it is forgotten by now.
+        stated: Whether an error said so; else it is concluded from one report.
+    """
+    again = before is not None and (
+        before.at(now) is not None or abs(tokens / before.tokens - 1) <= _SAME_LIMIT
+    )
+    return LearnedLimit(
+        tokens, now, FORGOTTEN_AFTER_DAYS if stated or again else DOUBTED_AFTER_DAYS
+    )
 
 
 def says_too_long(text: str) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 from .bounded import BoundedMap
 from .calibration import (
     CONTRADICTION,
+    MEDIA,
     NOTHING,
     PROMPT,
     Calibration,
@@ -30,15 +31,13 @@ from .calibration import (
 from .calibration_store import Anchor, CalibrationStore, ModelKey, ModelState
 from .errors import StorageUnavailable
 from .host_types import ChatProvider
-from .model_limits import LEAST_LIMIT, LearnedLimit, limit_after_failure, says_too_long
+from .model_limits import LEAST_LIMIT, learned, limit_after_failure, says_too_long
 from .tokens import TokenCounter
 
 logger = logging.getLogger("astrbot")
 
 # Models held in memory; the database has more.
 REMEMBERED_MODELS = 64
-# The scale of a conversation corrects single per cents, and more only at first.
-_LEAST_SCALE, _MOST_SCALE = 0.3, 3.0
 # A request shortly after the start waits this long, to be counted like later ones.
 _VOCABULARY_SECONDS = 3.0
 
@@ -50,8 +49,8 @@ class Estimate:
     Attributes:
         models: The model the request is meant for, and its fallbacks.
         conversation_id: The conversation, None if it has none.
-        weights: Tokens a unit of each feature.
-        scale: Correction by which the conversation's last reported prompt is exact.
+        weights: Tokens a unit of each feature; the conversation's last reported prompt
+            is exact with them.
         margin: Share by which the estimate may be too low.
         model_limit: Tokens that the model or a fallback was learned to take; None if
             nothing was learned. A stated window is kept by the host's own estimate.
@@ -60,13 +59,12 @@ class Estimate:
     models: tuple[ModelKey, ...]
     conversation_id: str | None
     weights: tuple[float, ...]
-    scale: float
     margin: float
     model_limit: int | None = None
 
     def tokens(self, counts: Counts) -> int:
         """Tokens of something counted."""
-        return round(self.scale * math.sumprod(self.weights, counts))
+        return round(math.sumprod(self.weights, counts))
 
     @property
     def framing(self) -> int:
@@ -124,15 +122,15 @@ class PromptEstimates:
         states = [await self._state(key) for key in keys]
         calibration = states[0].calibration if states else Calibration()
         anchor = await self._anchor(conversation_id)
-        scale = _scale(calibration.published, anchor, keys[0]) if keys else None
+        published = calibration.published
+        fitted = _fitted(calibration, published, anchor, keys[0]) if keys else None
         now = self.clock()
         limits = (state.limit_at(now) for state in states)
         return Estimate(
             keys,
             conversation_id,
-            tuple(calibration.published),
-            1.0 if scale is None else scale,
-            calibration.margin(scale is not None, sample),
+            tuple(fitted or published),
+            calibration.margin(fitted is not None, sample),
             min(filter(None, limits), default=None),
         )
 
@@ -149,38 +147,48 @@ class PromptEstimates:
         state = self._models.get(key)
         if state is None or not plausible(reported) or key.basis != self._basis:
             return
-        conversation_id, counts = estimate.conversation_id, sent.counts
-        calibration = state.calibration
-        anchor = self.anchors.get(conversation_id or "")
-        scale = _scale(calibration.weights, anchor, key)
-        unknown = counts if scale is None else minus(counts, anchor.counts)
-        expected = (scale or 1.0) * calibration.estimate(counts)
-        if calibration.contradicts(expected, unknown, reported):
-            if not self._contradicted(key, state, sent, expected, reported):
+        calibration, conversation_id = state.calibration, estimate.conversation_id
+        news = _news(calibration, self.anchors.get(conversation_id or ""), key, sent, reported)
+        unknown, size = news.unknown, news.size
+        if calibration.contradicts(news.expected, unknown, reported, news.pictures):
+            if not self._contradicted(key, state, estimate, sent, news.expected, reported):
                 self._save(key, state)
                 return
-            scale, unknown = None, counts
+            unknown, size = sent.counts, reported
+        elif news.stalls(calibration, reported):
+            # Each such report alone looks right; from an older one on they add up.
+            return
         elif calibration.calibrated:
-            calibration.agree(expected, reported)
-        calibration.observe(unknown, reported if scale is None else reported - anchor.reported)
-        anchor = Anchor(key, counts, reported)
+            calibration.agree(news.expected, reported)
+        calibration.observe(unknown, size, news.pictures)
+        anchor = Anchor(key, sent.counts, reported)
         if conversation_id:
             self.anchors[conversation_id] = anchor
         self._save(key, state, conversation_id, anchor)
 
     def _contradicted(
-        self, key: ModelKey, state: ModelState, sent: Sent, expected: float, reported: int
+        self,
+        key: ModelKey,
+        state: ModelState,
+        estimate: Estimate,
+        sent: Sent,
+        expected: float,
+        reported: int,
     ) -> bool:
         """Takes in a report that is far off; True if the model is learned anew."""
         calibration = state.calibration
         least = sent.least * (1 - CONTRADICTION)
         shortened = least <= reported < expected * (1 - CONTRADICTION)
+        limit = state.limit_at(self.clock())
+        if shortened and limit is not None and (estimate.model_limit or math.inf) > limit:
+            # Built before the limit was known: it met the same one, and says no more.
+            return False
         if calibration.repeats(expected, reported):
             # The same factor once more: the model counts differently now.
             state.limit = None
         elif shortened and calibration.calibrated and reported >= LEAST_LIMIT:
             # The host drops the oldest messages of what was too long and tries again.
-            self._limit(key, state, round(expected), reported)
+            self._limit(key, state, round(expected), reported, stated=False)
         return calibration.contradict(expected, reported)
 
     def failed(self, estimate: Estimate, estimated: int, text: str) -> bool:
@@ -196,18 +204,21 @@ class PromptEstimates:
         limit = limit_after_failure(text, estimated)
         if limit is None:
             return False
-        self._limit(key, state, estimated, limit)
+        self._limit(key, state, estimated, limit, stated=True)
         self._save(key, state)
         return True
 
-    def _limit(self, key: ModelKey, state: ModelState, estimated: int, limit: int) -> None:
-        state.limit = LearnedLimit(limit, int(self.clock()))
+    def _limit(
+        self, key: ModelKey, state: ModelState, estimated: int, limit: int, *, stated: bool
+    ) -> None:
+        state.limit = learned(limit, int(self.clock()), state.limit, stated=stated)
         logger.warning(
             "[context_manager] %s: a context of about %d tokens was too long; requests are kept "
-            "under %d for some days",
+            "under %d for %d days",
             key.model,
             estimated,
             limit,
+            state.limit.days,
         )
 
     def learned_limits(self) -> list[tuple[ModelKey, int]]:
@@ -293,11 +304,50 @@ def _answering(models: Sequence[ModelKey], name: str) -> ModelKey | None:
     return next((model for model in models if model.model == name), first)
 
 
-def _scale(weights: Sequence[float], anchor: Anchor | None, key: ModelKey) -> float | None:
-    """By what an estimate of the anchor's prompt is wrong; None without one."""
+def _fitted(
+    calibration: Calibration, weights: Sequence[float], anchor: Anchor | None, key: ModelKey
+) -> list[float] | None:
+    """Weights by which the anchor's prompt is exact; None without one."""
     if anchor is None or anchor.model != key:
         return None
-    estimated = math.sumprod(weights, anchor.counts)
-    if estimated <= 0:
-        return None
-    return max(_LEAST_SCALE, min(_MOST_SCALE, anchor.reported / estimated))
+    return calibration.fitted(weights, anchor.counts, anchor.reported)
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What a report tells beyond what was known.
+
+    Attributes:
+        anchored: Whether something was, from the conversation's last report.
+        unknown: Counts of what the prompt has beyond that.
+        size: Reported tokens of the same.
+        added: Estimated tokens of the same.
+        expected: Estimated tokens of the whole prompt.
+        pictures: Flat tokens of media that may be others than those known.
+    """
+
+    anchored: bool
+    unknown: Counts
+    size: int
+    added: float
+    expected: float
+    pictures: float
+
+    def stalls(self, calibration: Calibration, reported: int) -> bool:
+        """Whether the prompt grew by text alone and its reported size did not."""
+        error = 1 - reported / max(1.0, self.expected)
+        text = self.anchored and not self.pictures
+        return text and calibration.stalls(self.unknown, self.added, self.size, error)
+
+
+def _news(
+    calibration: Calibration, anchor: Anchor | None, key: ModelKey, sent: Sent, reported: int
+) -> _News:
+    fitted, counts = _fitted(calibration, calibration.weights, anchor, key), sent.counts
+    weights = fitted or calibration.weights
+    unknown, size, pictures = counts, reported, counts[MEDIA]
+    if fitted is not None:
+        unknown, size = minus(counts, anchor.counts), reported - anchor.reported
+        pictures += anchor.counts[MEDIA]
+    added, expected = math.sumprod(weights, unknown), math.sumprod(weights, counts)
+    return _News(fitted is not None, unknown, size, added, expected, pictures)

@@ -111,14 +111,14 @@ class TokenCounter:
         alone = not (field(message, "tool_calls") or field(message, "tool_call_id"))
         if alone and isinstance(content, str):
             # Nearly all of a long window.
-            return (*self.classes(content), 1, 0, 0, 0)
-        texts, frames, media = [], 1, 0
+            return (*self.classes(content), 1, 0, 0, 0, 0)
+        texts, frames, media, reasoning = [], 1, 0, 0.0
         for part in parts_of(content):
             text = part_text(part)
-            if text is None:
-                text = field(part, "think")
-            if isinstance(text, str):
+            if text is not None:
                 texts.append(text)
+            elif isinstance(thought := field(part, "think"), str):
+                reasoning += sum(self.classes(thought))
             elif kind := media_kind(part):
                 media += IMAGE_TOKENS if kind == "image" else AUDIO_TOKENS
         for call in tool_calls_of(message):
@@ -130,7 +130,7 @@ class TokenCounter:
             classes: Iterable[float] = self.classes(texts[0])
         else:
             classes = map(sum, zip(NO_TOKENS, *map(self.classes, texts), strict=True))
-        return (*classes, frames, 0, media, 0)
+        return (*classes, frames, 0, media, reasoning, 0)
 
     def counts_of_all(self, messages: Iterable[Any]) -> Counts:
         """What several messages are counted by together."""
@@ -138,7 +138,7 @@ class TokenCounter:
 
     def counts_of_text(self, text: str) -> Counts:
         """What a text that is no message of its own is counted by."""
-        return (*self.classes(text), 0, 0, 0, 0)
+        return (*self.classes(text), 0, 0, 0, 0, 0)
 
     def counts_of_tools(self, schemas: Iterable[dict[str, Any]]) -> Counts:
         """What tool schemas in the OpenAI format are counted by."""
@@ -146,12 +146,13 @@ class TokenCounter:
             self.count_text(json.dumps(schema, ensure_ascii=False)) + MESSAGE_OVERHEAD
             for schema in schemas
         )
-        return (*NOTHING[:-3], tokens, 0, 0)
+        return (*NOTHING[:-4], tokens, 0, 0, 0)
 
     def count_message(self, message: Any) -> int:
         """Tokens of one message with its framing, media and tool calls."""
-        *classes, frames, tools, media, _ = self.counts_of(message)
-        return math.ceil(sum(classes)) + frames * MESSAGE_OVERHEAD + tools + media
+        *classes, frames, tools, media, reasoning, _ = self.counts_of(message)
+        texts = math.ceil(sum(classes) + reasoning)
+        return texts + frames * MESSAGE_OVERHEAD + tools + media
 
     def count_messages(self, messages: Iterable[Any]) -> int:
         """Tokens of several messages."""
@@ -159,4 +160,4 @@ class TokenCounter:
 
     def count_tools(self, schemas: Iterable[dict[str, Any]]) -> int:
         """Tokens of tool schemas in the OpenAI format."""
-        return int(self.counts_of_tools(schemas)[-3])
+        return int(self.counts_of_tools(schemas)[-4])

@@ -33,7 +33,7 @@ class Provider:
 
 def counts_of_prompt(tokens, messages, tool_tokens=0):
     """What a whole prompt is counted by."""
-    tools = (*(0,) * 7, tool_tokens, 0, 0)
+    tools = (*(0,) * 7, tool_tokens, 0, 0, 0)
     return add(add(tokens.counts_of_all(messages), tools), PROMPT)
 
 

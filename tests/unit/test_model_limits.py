@@ -25,12 +25,18 @@ STATED = [
     ("InvalidParameter: Range of input length should be [1, 30720]", 30_720),
     ("Input length 9000 exceeds the maximum length 8,192", 8192),
     ("输入超过最大长度 4096，请缩短后重试", 4096),
-    ("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 98304]", 98304),
+    (
+        "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 98304]",
+        98304,
+    ),
     ("length of prompt_tokens (57535) must be less than max_seq_len (32768).", 32768),
     ("max_total_tokens (33802) must be less than or equal to max_seq_len (32768)", 32768),
     ("Your request exceeded model token limit: 262144 (requested: 269030)", 262_144),
     ("Request 182387 input tokens exceeds the model's maximum context length 202750", 202_750),
-    ("The input (233864 tokens) is longer than the model's context length (202752 tokens).", 202_752),
+    (
+        "The input (233864 tokens) is longer than the model's context length (202752 tokens).",
+        202_752,
+    ),
     (
         "The decoder prompt (length 21535) is longer than the maximum model length of 16384. For "
         "image inputs, the number of image tokens depends on the number of images.",
@@ -123,7 +129,7 @@ OTHER = [
     "您的余额不足",
     "max_tokens must be a positive integer",
     "ThrottlingException: Too many tokens, please wait before trying again.",
-    "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested 5000",
+    "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29999",
     "This request would exceed your organization's rate limit of 40,000 input tokens per minute",
     "max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens",
     "max_tokens is too large: 32768. This model supports at most 16384 completion tokens.",

@@ -118,7 +118,7 @@ async def test_the_head_is_that_of_the_last_request(flow, storage):
     system = flow.host.make_message(Draft("system", "persona"))
     dialog = flow.host.make_message(Draft("user", "begin"))
     dialog._no_save = True
-    flow.heads[GROUP] = SentHead([system, dialog], (*NOTHING[:7], 300, 0, 0), {}, 77)
+    flow.heads[GROUP] = SentHead([system, dialog], (*NOTHING[:7], 300, *NOTHING[8:]), {}, 77)
     view = await shown(flow, storage, summary="摘要")
     assert [m["kind"] for m in view["messages"]][:3] == ["system", "begin_dialog", "history"]
     assert view["messages"][0]["text"].startswith("persona\n")

@@ -11,6 +11,7 @@ from astrbot_plugin_context_manager.calibration import (
     CALIBRATED_MARGIN,
     LEAST_UNKNOWN_MARGIN,
     NEW_PROMPT_MARGIN,
+    Calibration,
 )
 from astrbot_plugin_context_manager.calibration_store import KEPT_MODELS, CalibrationStore
 from astrbot_plugin_context_manager.context_logic import Cost, Limits, build
@@ -350,7 +351,8 @@ async def test_another_models_last_report_is_not_used():
     made = estimates()
     await Chat(made, Provider()).talk(5)
     estimate = await made.estimate([OTHER], "c")
-    assert (estimate.scale, estimate.margin) == (1.0, LEAST_UNKNOWN_MARGIN)
+    assert estimate.weights == tuple(Calibration().weights)
+    assert estimate.margin == LEAST_UNKNOWN_MARGIN
 
 
 async def test_without_a_model_there_is_still_an_estimate():
@@ -409,7 +411,8 @@ async def test_a_damaged_row_is_as_good_as_none(database, broken):
         await db.execute("UPDATE model_calibrations SET state = ?, limit_tokens = 'x'", (broken,))
         await db.execute("UPDATE reported_prompts SET counts = ?", (broken,))
     estimate = await estimates(database).estimate([MODEL], "c")
-    assert (estimate.scale, estimate.margin) == (1.0, LEAST_UNKNOWN_MARGIN)
+    assert estimate.weights == tuple(Calibration().weights)
+    assert estimate.margin == LEAST_UNKNOWN_MARGIN
 
 
 async def test_names_no_database_takes_are_kept_in_memory(database):
@@ -424,7 +427,7 @@ async def test_rows_of_models_are_bounded(database):
     store = CalibrationStore(database)
     async with database.writing() as db:
         await db.executemany(
-            "INSERT INTO model_calibrations VALUES ('p', ?, 'script', '{}', NULL, NULL, ?)",
+            "INSERT INTO model_calibrations VALUES ('p', ?, 'script', '{}', NULL, NULL, ?, NULL)",
             [(f"m{number}", number) for number in range(KEPT_MODELS + 20)],
         )
     made = PromptEstimates(TokenCounter(), store, lambda: 5000.0, BoundedMap(128, math.inf))
