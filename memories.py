@@ -87,10 +87,13 @@ class LongTermMemory:
         session_id = session.session_id
         if in_fixed_memory(entry.text, session.fixed_memory):
             raise MemoryRefused("memory_in_fixed")
-        if (origin := made_from(entry.text, shown)) is not None:
+        memories = await self.store.all(session_id)
+        # What was forgotten meanwhile is about to be corrected.
+        there = [known for known in shown if any(known.id == m.id for m in memories)]
+        if (origin := made_from(entry.text, there)) is not None:
             raise MemoryRefused("memory_repeated", id=origin.id, text=origin.text)
         # Before the embedding: most repeats are seen without one.
-        self._refuse_repeat(entry, await self.store.all(session_id))
+        self._refuse_repeat(entry, memories)
         embedded = await self.vectors.embed(entry.text)
 
         def check(memories: list[Memory], vectors: list[Vector]) -> None:

@@ -26,6 +26,9 @@ SAME = [
     ("用户喜欢喝黑咖啡", "用户喜欢喝黑咖啡，讨厌喝茶，每天早上跑步五公里，养了一只猫"),
     ("用户喜欢喝黑咖啡，也喝茶", "用户喜欢喝黑咖啡"),
     ("ＡＢＣ公司", "abc 公司"),
+    ("用户住杭州", "用户住在杭州"),
+    ("用户养了只猫，名字叫豆包", "用户还养了只猫，名字就叫豆包"),
+    ("用户有一只猫，叫做豆包", "用户有一只叫做豆包的猫"),
     ("🎉🎂", "🎉 🎂"),
 ]
 DIFFERENT = [
@@ -42,6 +45,15 @@ DIFFERENT = [
     ("version v3.5", "version v35"),
     ("用户喜欢喝黑咖啡，讨厌喝茶，每天早上跑步五公里，养了一只猫", "用户喜欢喝黑咖啡"),
     ("🎉", "🎂"),
+    ("User likes team sports", "User likes tea"),
+    ("User likes tea", "User likes team sports"),
+    ("User works at a nightclub", "User works at night"),
+    ("User's wife is allergic to peanuts", "User is allergic to peanuts"),
+    ("用户的女儿在北京大学读书学习数学专业", "用户的儿子在北京大学读书学习数学专业"),
+    ("小李是前端工程师负责网站开发", "小王是前端工程师负责网站开发"),
+    ("用户爱吃甲鱼", "用户爱吃鱼"),
+    ("Иван очень любит зелёный чай", "Иван очень любит зелёный май"),
+    ("🎉🎂🍰🍩🍪🍫🍬🍭", "🎉🎂🍰🍩🍪🍫🍬🍮"),
 ]
 
 
@@ -193,3 +205,9 @@ def test_what_was_made_from_shown_memories_is_none_of_its_own(text: str) -> None
 def test_news_beside_shown_memories_stays_news(text: str) -> None:
     assert made_from(text, SHOWN) is None
     assert made_from(text, []) is None
+
+
+def test_the_opposite_of_a_shown_memory_is_news() -> None:
+    for a, b in (("用户有孩子", "用户没有孩子"), ("User can drive", "User can't drive")):
+        assert made_from(a, [*SHOWN, Known(7, b)]) is None
+        assert made_from(b, [*SHOWN, Known(7, a)]) is None
