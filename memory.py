@@ -46,7 +46,12 @@ RETOLD, NOVEL_TERMS_RETOLD = 0.85, 0.5
 # Below this many characters a text is contained in others by accident.
 _SHORT = 4
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\u200b\u202a-\u202e\u2066-\u2069]")
+# What nobody sees can hide a text from whoever reviews it; flags are made of tags.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u180e\u200b\u202a-\u202e\u2060-\u206f\ufeff"
+    r"\U000e0100-\U000e01ef]|(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]+"
+)
+_INVISIBLE = re.compile("[\u200c-\u200f\ufe00-\ufe0f]")
 _NOISE = re.compile(r"[^\w\u2190-\u2bff\U0001f000-\U0001faff+#%&*@$€£¥=<>.,:/~-]+|[.,:/~-](?!\d)|_")
 _NUMBER = re.compile(
     r"(?:(?<!\w)-)?\d+(?:[.,:/-]\d+)*|[+#%$€£¥°]+|[二三四五六七八九十百千万亿两〇零]+"
@@ -73,18 +78,26 @@ _LIGHT = frozenset("在的地得是有个过着到来就还又再已曾于被把
 
 _INSTRUCTION = re.compile(
     r"""
-    ^\s*={3,}.*={3,}\s*$                                   # section markers
-    | <\s*/?\s*\|?\s*(?:system|assistant|user|im_start|im_end|inst|sys|tool|developer|s)\b[^>]*>
+    ^\s*(?:={3}.*={3}|-{3}.*-{3})\s*$                       # section markers
+    | <\s*/?\s*\|?\s*(?:system\w*|assistant|user|im_start|im_end|inst|sys|tool\w*|developer|s
+        |memories|summary\w*|messages)\b[^>]*>
+    | \#{1,6}\s*(?:system|instructions?)\s*\# | \bsystem\s+override\b
     | <\|[^|>]{1,40}\|> | \[/?(?:INST|SYS|SYSTEM)\] | <<\s*/?SYS\s*>>
     | ^\s*\#{0,4}\s*(?:system|assistant|developer|human|系统|助手)\s*[:：]
     | \b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:previous|above|prior|earlier
         |preceding|instructions?|rules?|prompts?|guidelines?|everything)\b
     | \b(?:system|developer)\s+(?:prompt|message|instructions?)\b
     | \b(?:you\s+are\s+now|from\s+now\s+on|pretend\s+(?:to\s+be|you)|act\s+as\s+(?:if|an?\b)
-        |you\s+must|you\s+(?:will|shall)\s+(?:now|always|never)|do\s+not\s+tell\s+the\s+user
-        |reveal\s+your|new\s+instructions?|jailbreak|dan\s+mode)\b
+        |you\s+must|you\s+(?:will|shall|should)\s+(?:now|always|never)|do\s+not\s+tell\s+the\s+user
+        |(?:do\s+not|don't|never)\s+(?:reveal|mention|disclose)|what\s+you\s+were\s+told
+        |(?:respond|reply|answer)\s+(?:only|always|every\s+\w+)\s+with
+        |(?:respond|reply|answer)\s+only|always\s+(?:say|answer|reply|respond|call|obey)
+        |reveal\s+your|new\s+instructions?|jailbreak|(?:act\s+as|are)\s+dan|dan\s+mode)\b
     | (?:忽略|无视|無視|忘记|忘掉|不要理会|不要遵守|覆盖|绕过).{0,12}
-        (?:之前|以前|以上|上面|上述|前面|先前|此前|所有|全部|一切|指令|指示|规则|提示|设定|要求)
+        (?:之前|以前|以上|上面|上述|前面|先前|此前|所有|全部|一切|指令|指示|规则|提示|设定|要求|限制)
+    | (?:听从|服从|执行).{0,12}(?:一切|任何|所有).{0,4}(?:命令|指令|要求)
+    | (?:没有|不受).{0,4}限制的?(?:AI|模型|助手)
+    | 无论.{0,12}都(?:要|必须|只能)?(?:回答|回复|说)|每次(?:回答|回复)都?(?:要|必须|加)|指示を無視
     | 系统提示|提示词|开发者模式|越狱|新的?指令
     | 从现在(?:起|开始)
     | 你(?:现在|将|必须|只能|要)(?:是|扮演|假装|变成|永远|一直|听从|服从|回答|回复)
@@ -168,7 +181,8 @@ def _line(text: Any, length: int) -> str:
 
 
 def _flagged(text: str) -> bool:
-    return _INSTRUCTION.search(unicodedata.normalize("NFKC", text)) is not None
+    plain = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
+    return _INSTRUCTION.search(plain) is not None
 
 
 @lru_cache(maxsize=4096)

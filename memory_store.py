@@ -4,11 +4,12 @@ Invariants:
 
 * Every call names a session, and touches nothing of another one.
 * A memory and its vector come and go in one transaction; an edited text has no vector
-  until it gets a new one.
+  until it gets a new one. What is gone is gone from the files too.
 * What is compared with the memories of a session is stored, or refused, in the same
   transaction, so that two writers cannot store the same twice.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 import aiosqlite
 
 from .database import Database
-from .errors import InvalidChange, MemoryRefused
+from .errors import InvalidChange, MemoryRefused, StorageUnavailable
 from .memory import Entry, Known
 
 
@@ -174,7 +175,10 @@ class MemoryStore:
                     memory_id,
                 ),
             )
-            return await _one(db, session_id, memory_id)
+            edited = await _one(db, session_id, memory_id)
+        if changed:
+            await self._wipe()
+        return edited
 
     async def delete(self, session_id: str, ids: Sequence[int]) -> list[Memory]:
         """Deletes memories of a session; ids of others are passed over.
@@ -185,14 +189,23 @@ class MemoryStore:
         async with self._database.writing() as db:
             found = [m for m in await _of_session(db, session_id) if m.id in set(ids)]
             await _delete(db, [memory.id for memory in found])
-            return found
+        if found:
+            await self._wipe()
+        return found
 
     async def clear(self, session_id: str) -> int:
         """Deletes every memory of a session; returns how many there were."""
         async with self._database.writing() as db:
             ids = [memory.id for memory in await _of_session(db, session_id)]
             await _delete(db, ids)
-            return len(ids)
+        if ids:
+            await self._wipe()
+        return len(ids)
+
+    async def _wipe(self) -> None:
+        # The memory is deleted, whether the files are cleaned now or with the next one.
+        with contextlib.suppress(StorageUnavailable):
+            await self._database.wipe_free_pages()
 
     async def note_recalled(self, session_id: str, ids: Sequence[int], now: int) -> None:
         """Notes that memories were sent with a request."""

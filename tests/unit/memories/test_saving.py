@@ -207,6 +207,25 @@ async def test_a_deleted_memory_is_gone_from_rows_and_vectors(meaning):
     assert len(meaning.rows("memory_vectors")) == len(meaning.rows("memories")) == 1
 
 
+@pytest.mark.parametrize("how", ["delete", "clear", "edit"])
+async def test_a_forgotten_text_and_its_vector_are_in_no_file_any_more(meaning, storage, how):
+    # Long enough for pages of its own, which the deletion frees.
+    text = "forgotten for good " * 100
+    gone = await meaning.save(text)
+    [vector] = await meaning.memory.store.vectors(GROUP)
+    session = await storage.get_session(GROUP)
+    if how == "delete":
+        await meaning.memory.store.delete(GROUP, [gone.id])
+    elif how == "clear":
+        await meaning.memory.store.clear(GROUP)
+    else:
+        await meaning.memory.edit(session, gone.id, entry_of("another text"), None)
+        await meaning.memory.vectors.settle()
+    held = b"".join(path.read_bytes() for path in storage.path.parent.iterdir())
+    assert b"SQLite format" in held
+    assert b"forgotten for good" not in held and vector.values not in held
+
+
 async def test_ids_of_another_session_delete_edit_and_find_nothing(plain):
     mine = await plain.save("住在杭州")
     other = await plain.storage.get_session(OTHER)
