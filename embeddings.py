@@ -24,6 +24,8 @@ logger = logging.getLogger("astrbot")
 QUESTION_SECONDS = 1.0
 # How long memories may take that are embedded in the background.
 BATCH_SECONDS = 20.0
+# How long a call may take to notice that it is given up when the plugin stops.
+CLOSE_SECONDS = 1.0
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 1800.0
 
 
@@ -77,10 +79,11 @@ class Embedder:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Ends the calls that still run."""
+        """Ends the calls that still run; one that ignores it is left alone."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
 
     def _start(self, work) -> asyncio.Task:
         task = asyncio.get_running_loop().create_task(work)

@@ -5,6 +5,7 @@ import logging
 
 import numpy as np
 import pytest
+from astrbot_plugin_context_manager import embeddings
 from astrbot_plugin_context_manager.embeddings import FIRST_PAUSE, Embedder
 
 from .parts import Provider
@@ -67,7 +68,8 @@ async def test_a_failed_provider_is_asked_once_and_logged_once(mode, clock, capl
     await embedder.close()
 
 
-async def test_a_provider_that_ignores_being_cancelled_holds_nobody(clock):
+async def test_a_provider_that_ignores_being_cancelled_holds_nobody(clock, monkeypatch):
+    monkeypatch.setattr(embeddings, "CLOSE_SECONDS", 0.01)
     release = asyncio.Event()
 
     class Stubborn(Provider):
@@ -81,8 +83,10 @@ async def test_a_provider_that_ignores_being_cancelled_holds_nobody(clock):
 
     embedder = Embedder(Stubborn(), clock)
     assert await embedder.embed(["a"], 0.01) is None
+    async with asyncio.timeout(5):
+        await embedder.close()
     release.set()
-    await embedder.close()
+    await embedder.settle()
 
 
 async def test_a_provider_that_works_again_is_used_again(clock, caplog):
