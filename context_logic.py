@@ -204,7 +204,8 @@ def _head(
     summary: str,
     make_message: Callable[[Draft], Any],
 ) -> list[Any]:
-    if not fixed_memory.strip() and not summary.strip():
+    empty = not fixed_memory.strip() and not summary.strip()
+    if empty and neutralise_markers(prompt) == prompt:
         return systems
     text = with_sections(prompt, fixed_memory, summary)
     return [make_message(Draft("system", text)), *systems[1:]]

@@ -17,16 +17,20 @@ SUMMARY_FRAME = (
     "from it, the newer messages are right."
 )
 
+# Whatever a reader may take for the end of a line, as in ``str.splitlines``.
+_BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+# Blanks never reach over a break: a text of many empty lines would take quadratic time.
+_BLANKS = rf"[^\S{_BREAKS}]*"
 _MARKER_LINE = re.compile(
-    r"^(\s*)(=+)(\s*(?:Fixed Memory|AI Summary)\s*)(=+)(\s*)$", re.IGNORECASE | re.MULTILINE
+    rf"(?:\A|(?<=[{_BREAKS}])){_BLANKS}=+{_BLANKS}(?:Fixed Memory|AI Summary){_BLANKS}=+{_BLANKS}"
+    rf"(?=[{_BREAKS}]|\Z)",
+    re.IGNORECASE,
 )
 
 
 def neutralise_markers(text: str) -> str:
     """Makes lines that look like a section marker harmless."""
-    return _MARKER_LINE.sub(
-        lambda m: m[1] + "-" * len(m[2]) + m[3] + "-" * len(m[4]) + m[5], clean_text(text)
-    )
+    return _MARKER_LINE.sub(lambda line: line[0].replace("=", "-"), clean_text(text))
 
 
 def with_sections(system_prompt: str, fixed_memory: str, summary: str) -> str:
