@@ -13,6 +13,7 @@ from .host import Host
 from .memories import LongTermMemory
 from .memory import entry_of
 from .memory_tools import ids_of
+from .message_text import beginning
 from .storage import Session, Storage
 from .texts import Texts
 
@@ -82,8 +83,7 @@ class MemoryCommand:
         head = "memory_list" if count else "memory_list_empty"
         lines = [self._texts.get(head, shown=len(memories), count=count)]
         for memory in memories:
-            text = re.sub(r"\s+", " ", memory.text)
-            short = text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…"
+            short = beginning(re.sub(r"\s+", " ", memory.text), _EXCERPT)
             lines.append(f"#{memory.id} {f'[{memory.about}] ' if memory.about else ''}{short}")
         if not session.memory_enabled:
             lines.append(self._texts.get("memory_list_off"))
@@ -104,7 +104,7 @@ class MemoryCommand:
         deleted = await self._memory.store.delete(session.session_id, ids)
         if not deleted:
             return self._texts.get("memory_unknown", ids=", ".join(map(str, ids)))
-        lines = [f"#{memory.id} {memory.text[:_EXCERPT]}" for memory in deleted]
+        lines = [f"#{memory.id} {beginning(memory.text, _EXCERPT)}" for memory in deleted]
         return "\n".join([self._texts.get("memory_forgotten", count=len(deleted)), *lines])
 
     async def _clear(self, session: Session, sender: str) -> str:

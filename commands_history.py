@@ -10,6 +10,7 @@ from typing import Any
 from .archive_reader import ArchivedConversation
 from .errors import UnknownConversation
 from .history import History
+from .message_text import beginning
 from .texts import Texts
 
 SHOWN = 10
@@ -76,5 +77,4 @@ class ConversationCommands:
 
 
 def _title(conversation: ArchivedConversation) -> str:
-    title = " ".join(conversation.title.split())
-    return title if len(title) <= _TITLE_LENGTH else title[:_TITLE_LENGTH] + "…"
+    return beginning(" ".join(conversation.title.split()), _TITLE_LENGTH)

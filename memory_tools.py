@@ -13,6 +13,7 @@ from .memories import LongTermMemory
 from .memory import Known, entry_of
 from .memory_recall import line_of
 from .memory_store import Memory
+from .message_text import beginning
 from .storage import Session
 from .texts import Texts
 from .tool_shelf import Tool
@@ -140,6 +141,5 @@ def ids_of(given: Any) -> list[int]:
 def _quoted(params: dict[str, Any]) -> dict[str, Any]:
     text = params.get("text")
     if isinstance(text, str):
-        short = text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…"
-        params = params | {"text": json.dumps(short, ensure_ascii=False)}
+        params = params | {"text": json.dumps(beginning(text, _EXCERPT), ensure_ascii=False)}
     return params

@@ -23,8 +23,13 @@ ARGUMENTS_HEAD, ARGUMENTS_TAIL = 400, 200
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _REMINDER = re.compile(r"<system_reminder>.*?(?:</system_reminder>|\Z)", re.DOTALL)
-# Characters that belong to the one before them: cutting there splits an emoji.
-_JOINING = re.compile("[\u200d\ufe00-\ufe0f\u0300-\u036f\U0001f3fb-\U0001f3ff]")
+# What belongs to the character before it, or ties that to the next one.
+_TIE = "\u200d"
+_JOINING = re.compile(
+    "[\u200d\ufe00-\ufe0f\u0300-\u036f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
+)
+# Two of these in a row are one flag.
+_FLAG_LETTER = re.compile("[\U0001f1e6-\U0001f1ff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +149,28 @@ def has_content(message: Any) -> bool:
     return any(media_kind(part) or (part_text(part) or "").strip() for part in parts_of(content))
 
 
-def is_joining(character: str) -> bool:
-    """Whether a character belongs to the one before it, as in an emoji."""
-    return bool(_JOINING.match(character))
+def is_inside(text: str, position: int) -> bool:
+    """Whether a cut at a position splits what is read as one character, as an emoji is."""
+    if not 0 < position < len(text):
+        return False
+    if text[position - 1] == _TIE or _JOINING.match(text, position):
+        return True
+    if not _FLAG_LETTER.match(text, position):
+        return False
+    start = position
+    while start and _FLAG_LETTER.match(text, start - 1):
+        start -= 1
+    return (position - start) % 2 == 1
+
+
+def beginning(text: str, length: int) -> str:
+    """A text of at most so many characters; it ends with ``…`` where there were more."""
+    if len(text) <= length:
+        return text
+    end = length - 1
+    while is_inside(text, end):
+        end -= 1
+    return text[:end] + "…"
 
 
 def shorten(text: str, head: int, tail: int) -> str:
@@ -162,10 +186,10 @@ def shorten(text: str, head: int, tail: int) -> str:
     """
     if len(text) <= head + tail + 40:
         return text
-    while head > 0 and is_joining(text[head]):
+    while is_inside(text, head):
         head -= 1
     start = len(text) - tail
-    while start < len(text) and is_joining(text[start]):
+    while is_inside(text, start):
         start += 1
     omitted = start - head
     return f"{text[:head]}\n…[省略 {omitted} 字]…\n{text[start:]}"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from .context_logic import FIXED_FRAME, SUMMARY_FRAME
 from .errors import CompressionRefused
-from .message_text import clean_text
+from .message_text import beginning, clean_text
 
 SHORT_ANSWER = 400
 _MAX_WRAPPERS = 8
@@ -281,8 +281,7 @@ def without_leading_reasoning(text: str) -> str:
 
 def excerpt(text: str, length: int = 200) -> str:
     """The beginning of a text, on one line and fit to be shown."""
-    line = " ".join(clean_text(text).split())
-    return line if len(line) <= length else line[: length - 1] + "…"
+    return beginning(" ".join(clean_text(text).split()), length)
 
 
 def _body(text: str) -> tuple[str, bool]:

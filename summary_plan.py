@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import CompressionRefused
-from .message_text import TranscriptMessage, is_joining, transcript
+from .message_text import TranscriptMessage, is_inside, transcript
 from .watermark import Watermark, covered_messages, prefix_hash, without_checkpoints
 
 # Fewer new messages than two turns would only wear the summary's text down.
@@ -152,6 +152,6 @@ def _cut_near(text: str, middle: int) -> int:
     for pattern in _BREAKS:
         if found := pattern.search(text, middle, end) or pattern.search(text, start, middle):
             return found.end() if found.end() < len(text) else middle
-    while middle < len(text) - 1 and (is_joining(text[middle]) or is_joining(text[middle - 1])):
+    while middle < len(text) - 1 and is_inside(text, middle):
         middle += 1
     return middle

@@ -3,7 +3,6 @@
 import time
 
 import pytest
-
 from astrbot_plugin_context_manager.context_logic import (
     FIXED_MARKER,
     SUMMARY_MARKER,
@@ -63,7 +62,9 @@ def test_the_hosts_prompt_cannot_hold_the_marker_of_an_empty_section():
     assert projection.restore(projection.messages)[0] is system
 
 
-@pytest.mark.parametrize("text", ["x" + "\n" * 199_998 + "x", "===== Fixed Memory" + "\n" * 199_980])
+@pytest.mark.parametrize(
+    "text", ["x" + "\n" * 199_998 + "x", "===== Fixed Memory" + "\n" * 199_980]
+)
 def test_the_longest_text_of_empty_lines_is_checked_at_once(text):
     started = time.perf_counter()
     assert neutralise_markers(text) == text
