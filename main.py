@@ -224,11 +224,10 @@ class ContextManagerPlugin(Star):
         if not await self._active() or self.compressor is None:
             yield event.plain_result(self.texts.get("storage_unavailable"))
             return
-        words = event.message_str.split(maxsplit=1)[1:]
         await self._guarded(event, self.flow.see_session(event))
         provider = next(iter(await self.host.request_providers(event)), None)
         async for line in self.compressor.report(
-            event.unified_msg_origin, *words, provider=provider
+            event.unified_msg_origin, _words_of(event), provider=provider
         ):
             yield event.plain_result(line)
 
@@ -248,8 +247,7 @@ class ContextManagerPlugin(Star):
     @filter.command("搜索历史", alias={"search_history"})
     async def search_history(self, event: AstrMessageEvent):
         """在本会话过去的全部消息里搜索"""
-        words = event.message_str.split(maxsplit=1)
-        session_id, query = event.unified_msg_origin, words[1] if len(words) > 1 else ""
+        session_id, query = event.unified_msg_origin, _words_of(event)
         yield event.plain_result(await self._answer(lambda: self.search.command(session_id, query)))
 
     @filter.command("上下文状态", alias={"context_status"})
@@ -264,7 +262,7 @@ class ContextManagerPlugin(Star):
         if not await self._may_use(event):
             yield event.plain_result(self.texts.get("not_allowed"))
             return
-        undo = event.message_str.partition(" ")[2].strip().lower() in ("撤销", "undo")
+        undo = _words_of(event).lower() in ("撤销", "undo")
         session_id = event.unified_msg_origin
         yield event.plain_result(await self._answer(lambda: self._topic(session_id, undo)))
 
@@ -284,18 +282,22 @@ class ContextManagerPlugin(Star):
     @filter.command("记忆", alias={"context_memory"})
     async def remember(self, event: AstrMessageEvent):
         """列出、添加、删除本会话的长期记忆"""
-        words = event.message_str.split(maxsplit=1)
-        rest = words[1] if len(words) > 1 else ""
-        if MemoryCommand.changes(rest) and not await self._may_use(event):
+        words = _words_of(event)
+        if MemoryCommand.changes(words) and not await self._may_use(event):
             yield event.plain_result(self.texts.get("not_allowed"))
             return
         if not await self._active() or self.memory_command is None:
             yield event.plain_result(self.texts.get("storage_unavailable"))
             return
-        yield event.plain_result(await self.memory_command.answer(event, rest))
+        yield event.plain_result(await self.memory_command.answer(event, words))
 
     async def _may_use(self, event: AstrMessageEvent) -> bool:
         return self.settings.commands_open_to_everyone or await self.host.is_operator(event)
+
+
+def _words_of(event: AstrMessageEvent) -> str:
+    """What stands behind a command; the host takes any blank for the one between them."""
+    return "".join(event.message_str.split(maxsplit=1)[1:]).strip()
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:

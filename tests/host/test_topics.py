@@ -55,6 +55,16 @@ def test_a_new_topic_by_command_leaves_older_turns_out_until_it_is_undone(
     assert chat.stored[: len(OLD)] == OLD
 
 
+def test_a_command_and_its_word_may_stand_apart_by_any_blank(host: HostProcess) -> None:
+    chat = Session(host)
+    chat.seed(OLD)
+    chat.ask(f"a first question in {chat.number}")
+    for blank in ("\u3000", "\n", "  "):
+        chat.command("/新话题")
+        chat.command(f"/新话题{blank}撤销")
+        assert "a first question" in chat.ask(f"question {ord(blank[-1])} in {chat.number}").dump()
+
+
 def test_a_new_topic_without_anything_before_it_says_so(host: HostProcess) -> None:
     chat = Session(host)
     assert len(chat.command("/新话题")) == 1
