@@ -236,8 +236,7 @@ def _section_sizes(
     total = _tokens(head, measure)
     bare = size(prompt)
     with_fixed = size(with_sections(prompt, fixed_memory, "")) if fixed_memory.strip() else bare
-    return {
-        "system": min(bare, total),
-        "fixed_memory": max(0, with_fixed - bare),
-        "summary": max(0, total - with_fixed) if summary.strip() else 0,
-    }
+    fixed = max(0, with_fixed - bare)
+    written = max(0, measure(head[0]).tokens - with_fixed) if summary.strip() else 0
+    # Whatever else stands in front of the messages is another plugin's, or the host's.
+    return {"system": total - fixed - written, "fixed_memory": fixed, "summary": written}

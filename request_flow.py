@@ -223,8 +223,10 @@ class RequestFlow:
         if known is None:
             conversation_id = await self.host.current_conversation_id(event.unified_msg_origin)
             return self._begin(event, conversation_id, None)
-        if getattr(known, "owner", None) is not self:
-            return None
+        if known.owner is not self:
+            # The plugin was reloaded; the instance before it has built this run or none.
+            built = known.run_context is not None
+            return None if built else self._begin(event, known.conversation_id, known.request)
         # A second run within one event belongs to another plugin.
         return known if known.run_context in (None, run_context) else None
 

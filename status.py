@@ -46,7 +46,7 @@ def _lines(record: RequestRecord, days: list[Day], texts: Texts) -> list[str]:
 
 
 def _sent(record: RequestRecord, texts: Texts) -> str:
-    nothing = record.total_turns and record.first_turn >= record.total_turns
+    nothing = record.first_turn >= record.total_turns
     return texts.get(
         "status_sent_nothing" if nothing else "status_sent",
         time=time.strftime("%m-%d %H:%M", time.localtime(record.time)),

@@ -335,8 +335,8 @@ _TEXTS: dict[str, tuple[str, str]] = {
     ),
     "memory_saved": ("已记住 #{id}。", "Remembered as #{id}."),
     "memory_empty": (
-        "没有保存：内容是空的。请用 text 写出要记住的一句话。",
-        "Not saved: there is no text. Give the sentence to remember as text.",
+        "没有保存：内容是空的。请写出要记住的一句话。",
+        "Not saved: there is no text. Give the sentence to remember.",
     ),
     "memory_too_long": (
         "没有保存：{length} 字，最多 {limit} 字。请只写要点。",

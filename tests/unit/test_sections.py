@@ -4,7 +4,9 @@ import time
 
 import pytest
 from astrbot_plugin_context_manager.context_logic import (
+    FIXED_FRAME,
     FIXED_MARKER,
+    SUMMARY_FRAME,
     SUMMARY_MARKER,
     neutralise_markers,
     with_sections,
@@ -75,11 +77,14 @@ def test_the_summary_says_that_newer_messages_are_right():
     assert "newer messages" in with_sections("", "", "undecided")
 
 
-def test_the_sizes_of_the_sections_add_up_to_what_is_sent():
-    projection = build_request(
-        [Msg("system", "prompt"), *turns(3), user("now")], fixed_memory="rule", summary="sum"
-    )
+@pytest.mark.parametrize("systems", [[], ["prompt"], ["prompt", "of another plugin"]])
+@pytest.mark.parametrize("texts", [("", ""), ("rule", ""), ("", "sum"), ("rule", "sum")])
+def test_the_sizes_of_the_sections_add_up_to_what_is_sent(systems, texts):
+    messages = [*(Msg("system", text) for text in systems), *turns(3), user("now")]
+    projection = build_request(messages, fixed_memory=texts[0], summary=texts[1])
     sizes = projection.report.sections
-    sent = sum(len(m.content) for m in projection.messages)
-    assert sum(sizes.values()) == sent
-    assert sizes["fixed_memory"] > 4 and sizes["summary"] > 3
+    assert sum(sizes.values()) == sum(len(m.content) for m in projection.messages)
+    framed = zip(texts, (FIXED_FRAME, SUMMARY_FRAME), ("fixed_memory", "summary"), strict=True)
+    for text, frame, name in framed:
+        assert bool(sizes[name]) == bool(text)
+        assert not text or len(text) < sizes[name] < len(text) + len(frame) + 40
