@@ -8,11 +8,11 @@ from .api_models import HistoryExportQuery, HistoryQuery, ResumeBody, SessionQue
 from .api_sessions import required_session, storage_of
 from .api_transfer import download
 from .archive_export import json_chunks, markdown_chunks
-from .archive_reader import ArchiveReader, Entry, Place
+from .archive_reader import ArchiveReader, Entry, Scope
 from .errors import StorageUnavailable, UnknownConversation
 from .history import History, chain
 from .message_text import shorten
-from .search import Scope, search
+from .search import search
 
 # What the page shows of one long message, in characters.
 TEXT_HEAD, TEXT_TAIL = 16_000, 4_000
@@ -48,19 +48,18 @@ class HistoryApi:
     async def history(self, query: HistoryQuery) -> dict[str, Any]:
         if query.session_id:
             await required_session(self._plugin, query.session_id)
-        if query.q.strip():
-            return await self._search(query)
-        place = Place(query.session_id, query.conversation_id, query.role, query.since, query.until)
-        entries, total, offset = await self._reader.messages(
-            place, query.limit, query.offset, query.around
-        )
-        return {"items": [_item(entry) for entry in entries], "total": total, "offset": offset}
-
-    async def _search(self, query: HistoryQuery) -> dict[str, Any]:
-        """Best hits first; each names the title of its conversation."""
         scope = Scope(
             query.session_id or None, query.conversation_id, query.role, query.since, query.until
         )
+        if query.q.strip():
+            return await self._search(query, scope)
+        entries, total, offset = await self._reader.messages(
+            scope, query.limit, query.offset, query.around
+        )
+        return {"items": [_item(entry) for entry in entries], "total": total, "offset": offset}
+
+    async def _search(self, query: HistoryQuery, scope: Scope) -> dict[str, Any]:
+        """Best hits first; each names the title of its conversation."""
         database = storage_of(self._plugin).database
         found = await search(database, query.q, scope, limit=query.limit, offset=query.offset)
         items = [

@@ -35,7 +35,11 @@ class ArchivedConversation:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One message as it is shown."""
+    """One message as it is shown.
+
+    Attributes:
+        in_host: Whether the host still holds it.
+    """
 
     id: int
     session_id: str
@@ -49,36 +53,40 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Which messages to read.
+class Scope:
+    """Which messages to read or search.
 
     Attributes:
-        session_id: Of one session; empty for all.
-        conversation_id: Of one conversation, in the order it was said; empty for all,
-            the newest first.
+        session_id: Of one session; None for all of them.
+        conversation_id: Of one conversation; empty for all.
         role: Of one role; empty for all.
-        since: Unix seconds, included.
-        until: Unix seconds, not included.
+        since: Unix seconds, included; None for no limit.
+        until: Unix seconds, not included; None for no limit.
     """
 
-    session_id: str = ""
+    session_id: str | None
     conversation_id: str = ""
     role: str = ""
     since: int | None = None
     until: int | None = None
 
     @property
-    def condition(self) -> tuple[str, list[Any]]:
-        """The condition on ``archived_messages m`` and its values."""
-        limits = (
-            ("m.session_id = ?", self.session_id or None),
-            ("m.conversation_id = ?", self.conversation_id or None),
-            ("m.role = ?", self.role or None),
-            ("m.time >= ?", self.since),
-            ("m.time < ?", self.until),
-        )
-        given = [(text, value) for text, value in limits if value is not None]
-        return " AND ".join(["1", *(text for text, _ in given)]), [value for _, value in given]
+    def is_filtered(self) -> bool:
+        """Whether it leaves out messages of its sessions."""
+        limits = (self.since, self.until)
+        return bool(self.conversation_id or self.role) or any(limit is not None for limit in limits)
+
+    def condition(self, table: str = "") -> tuple[str, list[str | int]]:
+        """The scope as an SQL condition and its values."""
+        limits = [
+            ("session_id = ?", self.session_id),
+            ("conversation_id = ?", self.conversation_id or None),
+            ("role = ?", self.role or None),
+            ("time >= ?", self.since),
+            ("time < ?", self.until),
+        ]
+        given = [(table + limit, value) for limit, value in limits if value is not None]
+        return " AND ".join(["1", *(limit for limit, _ in given)]), [value for _, value in given]
 
 
 _ENTRY = (
@@ -110,12 +118,12 @@ class ArchiveReader:
         return [ArchivedConversation(*row[:5], bool(row[5]), row[6]) for row in rows]
 
     async def messages(
-        self, place: Place, limit: int, offset: int, around: int | None = None
+        self, scope: Scope, limit: int, offset: int, around: int | None = None
     ) -> tuple[list[Entry], int, int]:
-        """A page of messages.
+        """A page of messages: of one conversation as they were said, else the newest first.
 
         Args:
-            place: Which messages.
+            scope: Which messages.
             limit: Messages a page.
             offset: Messages before the page.
             around: Id of a message of one conversation that the page is to show;
@@ -124,8 +132,8 @@ class ArchiveReader:
         Returns:
             The messages, how many there are in all, and the offset.
         """
-        condition, values = place.condition
-        order = "m.seq, m.id" if place.conversation_id else "m.id DESC"
+        condition, values = scope.condition("m.")
+        order = "m.seq, m.id" if scope.conversation_id else "m.id DESC"
         async with self._database.reading() as db:
             [(total,)] = await db.execute_fetchall(
                 f"SELECT count(*) FROM archived_messages m WHERE {condition}", values

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from .archive_reader import Entry, Scope
 from .database import Database
 from .search_index import count_holders, holders, session_size
 from .search_question import Question, read_question
@@ -45,62 +46,15 @@ _SAME_DAY = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """Where to search.
-
-    Attributes:
-        session_id: The session; None for all of them.
-        conversation_id: Only this conversation; empty for all.
-        role: Only messages of this role; empty for all.
-        since: Unix seconds, included; None for no limit.
-        until: Unix seconds, not included; None for no limit.
-    """
-
-    session_id: str | None
-    conversation_id: str = ""
-    role: str = ""
-    since: int | None = None
-    until: int | None = None
-
-    @property
-    def is_filtered(self) -> bool:
-        """Whether it leaves out messages of its sessions."""
-        limits = (self.since, self.until)
-        return bool(self.conversation_id or self.role) or any(limit is not None for limit in limits)
-
-    def condition(self, table: str = "") -> tuple[str, list[str | int]]:
-        """The scope as an SQL condition and its values."""
-        limits = [
-            ("session_id = ?", self.session_id),
-            ("conversation_id = ?", self.conversation_id or None),
-            ("role = ?", self.role or None),
-            ("time >= ?", self.since),
-            ("time < ?", self.until),
-        ]
-        given = [(table + limit, value) for limit, value in limits if value is not None]
-        return " AND ".join(["1", *(limit for limit, _ in given)]), [value for _, value in given]
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Entry):
     """A message that was found.
 
     Attributes:
-        in_host: Whether the host still holds it.
         title: Of its conversation.
         session_name: Group name or nickname as last seen.
         snippet: A piece of ``text`` in which the hits are marked.
     """
 
-    id: int
-    session_id: str
-    conversation_id: str
-    seq: int
-    role: str
-    sender: str
-    time: int
-    text: str
-    in_host: bool
     title: str
     session_name: str
     snippet: str

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 from astrbot_plugin_context_manager.archive import STEP, Archive, HostConversation
-from astrbot_plugin_context_manager.archive_reader import ArchiveReader, Place
+from astrbot_plugin_context_manager.archive_reader import ArchiveReader, Scope
 from astrbot_plugin_context_manager.archive_rows import Turn, content_hash, plan_changes
 from astrbot_plugin_context_manager.database import Database
 from astrbot_plugin_context_manager.errors import StorageUnavailable
@@ -254,7 +254,7 @@ async def test_a_deleted_conversation_keeps_its_messages(archive, database):
     found = {c.conversation_id: c for c in await reader.conversations(GROUP)}
     assert (found["c1"].in_host, found["c1"].messages) == (False, 2)
     assert found["c2"].in_host
-    entries, _, _ = await reader.messages(Place(GROUP, "c1"), 10, 0)
+    entries, _, _ = await reader.messages(Scope(GROUP, "c1"), 10, 0)
     assert [(e.text, e.in_host) for e in entries] == [("a", False), ("b", False)]
 
 
@@ -270,11 +270,11 @@ def test_a_plan_moves_no_row_that_stays():
 async def test_a_conversation_is_read_by_pages_and_at_the_place_of_a_message(archive, database):
     await archive.take_over(conversation(), said(*(f"m{i}" for i in range(100))))
     reader = ArchiveReader(database)
-    entries, total, _ = await reader.messages(Place(GROUP, "c1"), 10, 20)
+    entries, total, _ = await reader.messages(Scope(GROUP, "c1"), 10, 20)
     assert ([e.text for e in entries][:2], total) == (["m20", "m21"], 100)
     for wanted, first in ((50, 45), (2, 0), (99, 90)):
         row_id = rows(database, f"text = 'm{wanted}'")[0]["id"]
-        entries, _, offset = await reader.messages(Place(GROUP, "c1"), 10, 0, row_id)
+        entries, _, offset = await reader.messages(Scope(GROUP, "c1"), 10, 0, row_id)
         assert offset == first and f"m{wanted}" in [e.text for e in entries]
 
 
@@ -283,9 +283,9 @@ async def test_without_a_conversation_the_newest_messages_come_first(archive, da
     await archive.take_over(conversation("c2"), said("c", "d"))
     await archive.take_over(conversation("c3", "qq:GroupMessage:2"), said("e"))
     reader = ArchiveReader(database)
-    entries, total, _ = await reader.messages(Place(GROUP), 3, 0)
+    entries, total, _ = await reader.messages(Scope(GROUP), 3, 0)
     assert ([e.text for e in entries], total) == (["d", "c", "b"], 4)
-    entries, total, _ = await reader.messages(Place(role="user", since=1, until=10**10), 9, 0)
+    entries, total, _ = await reader.messages(Scope(None, role="user", since=1, until=10**10), 9, 0)
     assert ([e.text for e in entries], total) == (["e", "c", "a"], 3)
 
 

@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 from astrbot_plugin_context_manager.archive import Archive, HostConversation
 from astrbot_plugin_context_manager.archive_export import json_chunks, markdown_chunks
-from astrbot_plugin_context_manager.archive_reader import ArchiveReader, Place
+from astrbot_plugin_context_manager.archive_reader import ArchiveReader, Scope
 from astrbot_plugin_context_manager.archiving import Archivist, Saved
 from astrbot_plugin_context_manager.commands_history import ConversationCommands
 from astrbot_plugin_context_manager.errors import UnknownConversation
@@ -117,7 +117,7 @@ def commands(reader, archivist, host):
 
 
 async def texts(reader, session_id=SESSION):
-    entries, _, _ = await reader.messages(Place(session_id), 100, 0)
+    entries, _, _ = await reader.messages(Scope(session_id), 100, 0)
     return [entry.text for entry in reversed(entries)]
 
 
