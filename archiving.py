@@ -11,7 +11,7 @@ Invariants:
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,10 +97,12 @@ class Archivist:
     async def _work(self, session_id: str) -> None:
         try:
             while (waiting := self._waiting.pop(session_id, None)) is not None:
+                listed = await self._host.list_conversations(session_id)
                 if await self._archives(session_id):
                     for saved in waiting.values():
                         await self.archive.take_over(saved.conversation, saved.history, saved.turn)
-                    await self._others(session_id, waiting)
+                    await self._others(session_id, listed, waiting)
+                await self._journal.forget(session_id, [c.conversation_id for c in listed])
         except StorageUnavailable as error:
             logger.debug("[context_manager] %s: not archived now: %s", session_id, error)
         except Exception:
@@ -112,9 +114,10 @@ class Archivist:
         session = await self._storage.get_session(session_id)
         return session is not None and session.archive_enabled
 
-    async def _others(self, session_id: str, done: Container[str]) -> None:
+    async def _others(
+        self, session_id: str, listed: Sequence[HostConversation], done: Container[str]
+    ) -> None:
         """The session's other conversations: those that changed, and those that are gone."""
-        listed = await self._host.list_conversations(session_id)
         known = {c.conversation_id: c for c in await self.archive.states(session_id)}
         for conversation in listed:
             key = conversation.conversation_id
@@ -126,7 +129,6 @@ class Archivist:
         gone = [key for key, state in known.items() if state.in_host and key not in there]
         if gone:
             await self.archive.mark_deleted(session_id, gone)
-            await self._journal.forget(session_id, gone)
 
     async def _take_over(self, session_id: str, conversation_id: str) -> None:
         async with self._host.session_lock(session_id):
@@ -149,9 +151,9 @@ class Archivist:
             history = await self._whole(session_id, key)
             held.append((key, len(without_checkpoints(history or []))))
         await self._drop(session_id)
-        deleted = await self.archive.delete_session(session_id, held)
+        # Before the free pages are wiped.
         await self._journal.forget(session_id)
-        return deleted
+        return await self.archive.delete_session(session_id, held)
 
     async def _drop(self, session_id: str) -> None:
         """What is still to be taken over is older than what was just read."""

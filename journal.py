@@ -17,7 +17,7 @@ import asyncio
 import json
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,14 +190,13 @@ class Journal:
         history = await asyncio.to_thread(_unpacked, [row[0] for row in rows], request.loaded)
         return [*history, *stored[request.sent.count - 1 :]]
 
-    async def forget(self, session_id: str, conversation_ids: list[str] | None = None) -> None:
-        """Drops conversations of a session, or all of them, unless one of them runs."""
-        condition = "session_id = ? AND conversation_id NOT IN (SELECT conversation_id FROM"
-        condition += " journal_requests)"
-        values: list[str] = [session_id]
-        if conversation_ids is not None:
-            condition += f" AND conversation_id IN ({', '.join('?' * len(conversation_ids))})"
-            values += conversation_ids
+    async def forget(self, session_id: str, kept: Collection[str] = ()) -> None:
+        """Drops a session's conversations but those to keep and those with a running request."""
+        condition = (
+            "session_id = ? AND conversation_id NOT IN (SELECT value FROM json_each(?))"
+            " AND conversation_id NOT IN (SELECT conversation_id FROM journal_requests)"
+        )
+        values = (session_id, json.dumps(list(kept)))
         async with self._database.writing() as db:
             rows = await db.execute_fetchall(
                 f"SELECT conversation_id FROM journals WHERE {condition}", values

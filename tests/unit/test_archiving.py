@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import random
 import sqlite3
 
 import pytest
@@ -147,22 +148,37 @@ async def test_other_conversations_are_read_only_if_they_changed(archivist, host
     assert sorted(await texts(reader)) == list("abc")
 
 
-async def test_deleted_conversations_are_marked_and_leave_the_journal(
-    archivist, host, reader, journal
-):
-    saved = host.put("c1", "a", "b")
-    await journal.close(
-        await journal.open(
-            SESSION, "c1", fingerprint(saved.history), fingerprint([]), lambda: saved.history
-        )
-    )
+async def note(journal, saved):
+    """A request of a conversation was cut, and has ended."""
+    key, history = saved.conversation.conversation_id, saved.history
+    loaded, sent = fingerprint(history), fingerprint([])
+    await journal.close(await journal.open(SESSION, key, loaded, sent, lambda: history))
+
+
+def journal_bodies(storage):
+    with sqlite3.connect(storage.database.path) as db:
+        return [row[0] for row in db.execute("SELECT body FROM journal_parts")]
+
+
+@pytest.mark.parametrize("archived", [True, False])
+async def test_deleted_conversations_leave_the_journal(archivist, host, storage, journal, archived):
+    await storage.update_session(SESSION, {"archive_enabled": archived}, None, 1)
+    await note(journal, host.put("c1", "a", "b"))
+    await note(journal, host.put("c2", "c", "d"))
+    await archivist.catch_up(SESSION, 5)
+    assert len(journal_bodies(storage)) == 2
+    del host.stored["c1"]
+    await archivist.catch_up(SESSION, 5)
+    assert len(journal_bodies(storage)) == 1
+
+
+async def test_deleted_conversations_are_marked(archivist, host, reader):
+    host.put("c1", "a", "b")
     await archivist.catch_up(SESSION, 5)
     del host.stored["c1"]
     await archivist.catch_up(SESSION, 5)
     [found] = await reader.conversations(SESSION)
     assert (found.in_host, found.messages) == (False, 2)
-    with sqlite3.connect(archivist.archive._database.path) as db:
-        assert db.execute("SELECT count(*) FROM journals").fetchone() == (0,)
 
 
 async def test_a_conversation_still_cut_is_left_for_later(archivist, host, reader):
@@ -239,6 +255,16 @@ async def test_a_deletion_leaves_nothing_that_comes_back(archivist, host, reader
     archivist.later(host.put("c1", "a", "b", "c", "d"))
     await archivist.catch_up(SESSION, 5)
     assert await texts(reader) == ["c", "d"]
+
+
+async def test_a_deletion_leaves_no_byte_of_the_journal(archivist, host, storage, journal):
+    await note(journal, host.put("c1", *(random.Random(n).randbytes(300).hex() for n in range(99))))
+    [body] = journal_bodies(storage)
+    await archivist.delete(SESSION)
+    path = storage.database.path
+    files = [file.read_bytes() for file in path.parent.glob(f"{path.name}*")]
+    pieces = [body[start : start + 50] for start in range(0, len(body) - 50, 500)]
+    assert pieces and not any(piece in content for piece in pieces for content in files)
 
 
 async def test_a_deletion_while_a_short_copy_is_stored_brings_nothing_back(
