@@ -113,7 +113,7 @@ def archived(
 
 
 def _row(message: dict[str, Any], time: int, sender: str, names: dict[str, str]) -> ArchivedMessage:
-    role = str(message.get("role") or "")
+    role = clean_text(str(message.get("role") or ""))
     text = readable_text(message)
     if role == "tool":
         sender = names.get(str(message.get("tool_call_id") or ""), "")

@@ -198,7 +198,7 @@ def shorten(text: str, head: int, tail: int) -> str:
 def tool_calls_of(message: Any) -> list[tuple[str, str, str]]:
     """The tool calls of a message as ``(id, name, arguments)``."""
     calls = []
-    for call in field(message, "tool_calls") or []:
+    for call in parts_of(field(message, "tool_calls")):
         function = field(call, "function")
         calls.append(
             (

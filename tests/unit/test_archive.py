@@ -155,6 +155,23 @@ async def test_lone_surrogates_do_not_stop_the_archive(archive, database):
     assert json.loads(rows(database)[0]["content"])["content"] == "half \ud83d"
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"role": "\ud83d"},
+        {"role": None},
+        {"content": 5},
+        {"content": [None, 5, ["x"], {"type": "image_url", "image_url": None}]},
+        {"tool_calls": 5},
+        {"tool_calls": ["x", None, {"function": 5}]},
+    ],
+)
+async def test_a_message_that_no_host_writes_is_archived_like_any_other(archive, database, fields):
+    history = [{"role": "user", "content": "odd", **fields}, *said("next", start=1)]
+    await archive.take_over(conversation(), history)
+    assert held(database) == history
+
+
 async def test_a_long_backlog_is_taken_in_bounded_transactions(archive, database, monkeypatch):
     sizes, add = [], Archive.take_over.__globals__["_add"]
 
