@@ -226,6 +226,23 @@ def test_a_recall_changes_no_byte_before_the_current_message(
     assert comparable(chats[0].stored) == comparable(chats[1].stored)
 
 
+@pytest.mark.full
+def test_a_recall_moves_no_cut_of_a_long_chat(host: HostProcess) -> None:
+    chats = recalling_and_not(host, "private", [])
+    cuts, lengths = 0, [0]
+    for number in range(16):
+        question = f"{number}: where does the zebra live?" + " word" * 100 * (number % 4)
+        with_recall, without = (chat.ask(question) for chat in chats)
+        assert recalled(without) == ""
+        assert comparable(with_recall.messages[:-1]) == comparable(without.messages[:-1]), number
+        lengths.append(len(without.messages))
+        cuts += lengths[-1] < lengths[-2]
+        found = "hall nine" in recalled(with_recall)
+        # Just before a cut there may be no room for a memory.
+        assert found or number > 4
+    assert cuts >= 2
+
+
 @pytest.mark.parametrize("channel", ["web_stream", "web_plain"])
 def test_a_recall_leaves_no_trace_when_the_model_fails(host: HostProcess, channel: str) -> None:
     chats = recalling_and_not(host, channel, mixed_history(3))
