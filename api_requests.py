@@ -6,7 +6,7 @@ from typing import Any
 from .api_models import PreviewQuery, RequestsQuery, TopicBody
 from .api_sessions import required_session
 from .errors import StorageUnavailable
-from .preview import preview
+from .preview import kept_answers, preview
 from .request_flow import RequestFlow
 from .status import change_topic
 
@@ -20,6 +20,7 @@ class RequestApi:
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin
+        self._previews = kept_answers()
 
     @property
     def _flow(self) -> RequestFlow:
@@ -43,4 +44,4 @@ class RequestApi:
 
     async def preview(self, query: PreviewQuery) -> dict[str, Any]:
         session = await required_session(self._plugin, query.session_id)
-        return await preview(self._flow, session, query.limit)
+        return await preview(self._flow, session, query.limit, self._previews)

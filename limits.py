@@ -4,11 +4,14 @@ Plain values without I/O; sizes in estimated tokens unless said otherwise.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Size of messages: the plugin's estimate and the host's own, in tokens."""
+class Cost(NamedTuple):
+    """Size of messages: the plugin's estimate and the host's own, in tokens.
+
+    A tuple, because a long window makes thousands of them with every request.
+    """
 
     tokens: int = 0
     host_tokens: int = 0

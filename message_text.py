@@ -67,6 +67,14 @@ def field(message: Any, name: str, default: Any = None) -> Any:
     return getattr(message, name, default)
 
 
+def fields_of(message: Any) -> dict[str, Any]:
+    """All fields of a stored message or of the host's object, to be read only.
+
+    For what every message of a long chat passes through: quicker than ``field``.
+    """
+    return message if isinstance(message, dict) else message.__dict__
+
+
 def clean_text(text: str) -> str:
     """Replaces lone surrogates, which no JSON or database accepts, by U+FFFD."""
     return _LONE_SURROGATE.sub("\ufffd", text)
@@ -262,11 +270,12 @@ def _light_answer(messages: Sequence[Any]) -> Any:
 
 def _says_plainly(message: Any, role: str) -> bool:
     """Whether a message is sent as it is: the case of nearly all of a long window."""
-    content = field(message, "content")
+    fields = fields_of(message)
+    content = fields.get("content")
     return (
         isinstance(content, str)
-        and field(message, "role") == role
-        and field(message, "tool_calls") is None
+        and fields.get("role") == role
+        and fields.get("tool_calls") is None
         and bool(content)
         and not content.isspace()
         and (content.isascii() or not _LONE_SURROGATE.search(content))

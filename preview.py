@@ -7,6 +7,7 @@ it. Invariants:
 * System prompt, begin-dialogs and tools are those of the last request. After a
   restart only their sizes are known.
 * Everything that grows with the history runs in a thread.
+* Equal input gives an equal answer, so one that nothing has changed is not built anew.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .bounded import BoundedMap
 from .calibration import NOTHING
 from .context_logic import Cost, Limits, Projection, build
 from .conversation_state import Remembered, limits_of
@@ -35,6 +37,8 @@ ALL = 1_000_000
 SAMPLE = 200
 # What a message costs beside its text, in characters.
 FRAMING = 8
+# Answers that are kept: an operator goes to and fro between a few chats.
+KEPT, KEPT_SECONDS = 4, 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +64,34 @@ class _Basis:
         return self.estimate.tokens(head.beside) + head.sizes.get("current", 0)
 
 
-async def preview(flow: RequestFlow, session: Session, limit: int = ALL) -> dict[str, Any]:
+def kept_answers() -> BoundedMap:
+    """What ``preview`` keeps by session."""
+    return BoundedMap(KEPT, KEPT_SECONDS)
+
+
+async def preview(
+    flow: RequestFlow, session: Session, limit: int = ALL, kept: BoundedMap | None = None
+) -> dict[str, Any]:
     """The next request as the page shows it.
 
     Args:
         flow: The running instance's requests.
         session: The session as stored.
         limit: How many messages of the window, the newest, are in the answer.
+        kept: The last answers, see ``kept_answers``.
     """
     host = flow.host
     if host.missing_features or host.remote_agent(session.session_id):
         reason = "host_features" if host.missing_features else "remote_agent"
         return _nothing(session, reason, await _last_request(flow, session))
     basis = await _basis(flow, session)
-    return await asyncio.to_thread(_built, host, flow.tokens, basis, limit)
+    asked = (basis, limit, flow.tokens.ready)
+    known, answer = (kept or {}).get(session.session_id, (None, None))
+    if known != asked:
+        answer = await asyncio.to_thread(_built, host, flow.tokens, basis, limit)
+        if kept is not None:
+            kept[session.session_id] = (asked, answer)
+    return answer
 
 
 async def _basis(flow: RequestFlow, session: Session) -> _Basis:
@@ -135,39 +153,31 @@ class _Messages:
     """
 
     def __init__(self, host: Host, basis: _Basis) -> None:
-        self._host = host
         for_host = basis.limits.host_limit is not None
         self._measured = host.measured_by(basis.estimate, for_host=for_host)
-        self._sizes: dict[int, Cost] = {}
-
-    def readable(self, history: list[dict[str, Any]]) -> bool:
-        """Whether the host can load all of them."""
-        doubtful = [m for m in history if not _plain(m)]
-        return self._host.bound(doubtful) is not None
+        doubtful = [m for m in basis.history if not _plain(m)]
+        bound = host.bound(doubtful)
+        self.readable = bound is not None
+        self._bound = dict(zip(map(id, doubtful), bound or (), strict=False))
 
     def measure(self, message: Any) -> Cost:
         """Size of a stored or of a host's message."""
-        if not isinstance(message, dict):
-            return self._measured(message)
-        # Only stored messages outlive this object and keep their identity.
-        if id(message) not in self._sizes:
-            readable = message if _plain(message) else self._host.bound([message])[0]
-            self._sizes[id(message)] = self._measured(readable)
-        return self._sizes[id(message)]
+        # Stored messages live as long as this object: their ids are no one else's.
+        return self._measured(self._bound.get(id(message), message))
 
 
 def _plain(message: dict[str, Any]) -> bool:
     """Whether the host can load a message for sure, without trying."""
     return (
-        message.keys() == {"role", "content"}
-        and message["role"] in ("user", "assistant")
-        and isinstance(message["content"], str)
+        len(message) == 2
+        and message.get("role") in ("user", "assistant")
+        and isinstance(message.get("content"), str)
     )
 
 
 def _built(host: Host, tokens: TokenCounter, basis: _Basis, limit: int) -> dict[str, Any]:
     session, history, messages = basis.session, basis.history, _Messages(host, basis)
-    if not messages.readable(history):
+    if not messages.readable:
         return _nothing(session, "unreadable", basis.head.at or None)
     # The message to come ends the window, as the current one does in a request.
     coming = host.make_message(Draft("user", ""))

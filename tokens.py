@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .calibration import NOTHING, Counts
-from .message_text import field, media_kind, part_text, parts_of, tool_calls_of
+from .message_text import field, fields_of, media_kind, part_text, parts_of, tool_calls_of
 from .vocabulary import NO_TOKENS, ClassCounts, CountClasses, classes_by_script, load_vocabulary
 
 logger = logging.getLogger("astrbot")
@@ -107,9 +107,11 @@ class TokenCounter:
 
     def counts_of(self, message: Any) -> Counts:
         """What one message is counted by: its text, framing, media and tool calls."""
-        content = field(message, "content")
-        alone = not (field(message, "tool_calls") or field(message, "tool_call_id"))
-        if alone and isinstance(content, str):
+        fields = fields_of(message)
+        content = fields.get("content")
+        if isinstance(content, str) and not (
+            fields.get("tool_calls") or fields.get("tool_call_id")
+        ):
             # Nearly all of a long window.
             return (*self.classes(content), 1, 0, 0, 0, 0)
         texts, frames, media, reasoning = [], 1, 0, 0.0

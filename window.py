@@ -161,7 +161,12 @@ class Window:
 
     def _made(self, drafts: list[Any]) -> tuple[list[Any], Cost]:
         made = [self._make(m) if isinstance(m, Draft) else m for m in drafts]
-        return made, sum((self._measure(m) for m in made), Cost())
+        # Of every turn of a long window: sums of two numbers, not of objects.
+        tokens = host_tokens = 0
+        for cost in map(self._measure, made):
+            tokens += cost.tokens
+            host_tokens += cost.host_tokens
+        return made, Cost(tokens, host_tokens)
 
     def _turn_of(self, mark: WindowMark | None) -> int | None:
         """The turn a mark points to; None if there is none or it was edited."""
@@ -260,10 +265,12 @@ class Window:
 
     def _reach(self, room: Cost, stop_at: int) -> int:
         """The oldest turn, not before ``stop_at``, down to which all turns fit."""
-        used, first = Cost(), len(self)
+        tokens, host_tokens, first = 0, 0, len(self)
         while first > stop_at:
-            used += self._lightened(first - 1)[1]
-            if not used.within(room):
+            cost = self._lightened(first - 1)[1]
+            tokens += cost.tokens
+            host_tokens += cost.host_tokens
+            if tokens > room.tokens or host_tokens > room.host_tokens:
                 break
             first -= 1
         return first

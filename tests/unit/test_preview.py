@@ -9,7 +9,7 @@ from astrbot_plugin_context_manager.calibration import NOTHING
 from astrbot_plugin_context_manager.context_logic import Limits, WindowMark, build
 from astrbot_plugin_context_manager.host import ChatProvider, Host
 from astrbot_plugin_context_manager.message_text import Draft
-from astrbot_plugin_context_manager.preview import preview
+from astrbot_plugin_context_manager.preview import kept_answers, preview
 from astrbot_plugin_context_manager.request_flow import RequestFlow
 from astrbot_plugin_context_manager.request_log import RequestLog, RequestRecord
 from astrbot_plugin_context_manager.request_record import SentHead
@@ -198,3 +198,16 @@ async def test_a_limit_keeps_the_head_and_the_newest_messages(flow, storage):
     head = [m for m in whole["messages"] if m["kind"] in ("system", "begin_dialog")]
     assert part["messages"] == head + whole["messages"][len(head) :][-2:]
     assert part["messages_total"] == len(whole["messages"])
+
+
+async def test_only_what_changed_is_built_anew(flow, storage):
+    kept = kept_answers()
+    flow.host.history = dialogue(3)
+    session = await storage.get_session(GROUP)
+    first = await preview(flow, session, kept=kept)
+    assert await preview(flow, session, kept=kept) is first
+    assert len((await preview(flow, session, 2, kept))["messages"]) == 2
+    flow.host.history = dialogue(4)
+    assert await preview(flow, session, kept=kept) == await preview(flow, session)
+    session = await storage.update_session(GROUP, {"fixed_memory": "规则"}, None, 1)
+    assert await preview(flow, session, kept=kept) == await preview(flow, session)
