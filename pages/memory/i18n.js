@@ -17,8 +17,17 @@ export function locale() {
   return bridge.getLocale();
 }
 
+const formats = new Map();
+
+/** A formatter of Intl in the current language; making one costs more than using it. */
+function format(kind, options) {
+  const key = `${locale()} ${kind} ${JSON.stringify(options)}`;
+  if (!formats.has(key)) formats.set(key, new Intl[kind](locale(), options));
+  return formats.get(key);
+}
+
 export function number(value) {
-  return new Intl.NumberFormat(locale()).format(value);
+  return format("NumberFormat").format(value);
 }
 
 /** A number that is an estimate. */
@@ -28,13 +37,18 @@ export function about(value) {
 
 export function percent(part, whole) {
   const share = whole > 0 ? part / whole : 0;
-  return new Intl.NumberFormat(locale(), { style: "percent", maximumFractionDigits: 0 }).format(share);
+  return format("NumberFormat", { style: "percent", maximumFractionDigits: 0 }).format(share);
 }
 
 export function dateTime(seconds) {
   if (!seconds) return t("time.never");
-  const format = new Intl.DateTimeFormat(locale(), { dateStyle: "medium", timeStyle: "short" });
-  return format.format(new Date(seconds * 1000));
+  return format("DateTimeFormat", { dateStyle: "medium", timeStyle: "short" }).format(new Date(seconds * 1000));
+}
+
+/** The same without the year, for narrow columns. */
+export function shortTime(seconds) {
+  const options = { month: "numeric", day: "numeric", hour: "2-digit", minute: "2-digit" };
+  return format("DateTimeFormat", options).format(new Date(seconds * 1000));
 }
 
 const STEPS = [["day", 86400], ["hour", 3600], ["minute", 60]];
@@ -44,9 +58,8 @@ export function ago(seconds) {
   if (!seconds) return t("time.never");
   const passed = Math.max(0, Date.now() / 1000 - seconds);
   if (passed > 30 * 86400) return dateTime(seconds);
-  const format = new Intl.RelativeTimeFormat(locale(), { numeric: "auto" });
   for (const [unit, size] of STEPS) {
-    if (passed >= size) return format.format(-Math.floor(passed / size), unit);
+    if (passed >= size) return format("RelativeTimeFormat", { numeric: "auto" }).format(-Math.floor(passed / size), unit);
   }
   return t("time.now");
 }
