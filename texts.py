@@ -120,10 +120,10 @@ _TEXTS: dict[str, tuple[str, str]] = {
     ),
     "too_few_new": (
         "上次压缩之后只有 {count} 条新消息（至少要 {least} 条），没有调用模型，摘要没有改变。"
-        "要从全部历史重新生成，请发送 /立即压缩 重建。",
+        "要从全部历史重新生成，请发送 /立即压缩 重建，或在插件页面点“从全部历史重建”。",
         "Only {count} new messages since the last compression (at least {least} are needed); no "
         "model was called and the summary is unchanged. To make it anew from the whole history, "
-        "send /context_compress rebuild.",
+        "send /context_compress rebuild, or press “Rebuild from the whole history” on the page.",
     ),
     "window_too_small": (
         "模型一次只能读约 {limit} tokens，提示词和摘要就要约 {needed}，放不下历史，没有调用模型。"

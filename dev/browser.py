@@ -23,6 +23,17 @@ ARGUMENTS = [
 ]
 PAGE_ADDRESS = f"/#/plugin-page/{PLUGIN}/memory"
 FRAME = "iframe"
+# The tabs of a session, from left to right.
+TABS = (
+    "memory",
+    "memories",
+    "compress",
+    "versions",
+    "next",
+    "history",
+    "settings",
+    "transfer",
+)
 # After the first login the WebUI covers everything with its "change your account".
 NO_ACCOUNT_DIALOG = """
 if (window === window.top) addEventListener("DOMContentLoaded", () => {

@@ -129,9 +129,33 @@ def add_requests(host: HostProcess, session_id: str, count: int) -> None:
                 "output_tokens": None if reported is None else 90 + number * 7,
                 "first_turn": 12,
                 "left_out_turns": 12,
-                "milliseconds": 1400,
+                "milliseconds": 14,
+                "budget": 6000,
+                "total_turns": 20 + number,
+                "left_out_messages": 24,
+                "lightened": number % 3,
             }
             _insert(connection, "requests", row)
+
+
+def add_days(host: HostProcess, session_id: str, count: int) -> None:
+    """Writes what the requests of the last days add up to."""
+    now = time.time()
+    with closing(_connect(host)) as connection, connection:
+        for number in range(count):
+            prompt = 40_000 + (number * 17_000) % 60_000
+            row = {
+                "session_id": session_id,
+                "day": time.strftime("%Y-%m-%d", time.localtime(now - number * 86_400)),
+                "requests": 10,
+                "reported": 10,
+                "estimated": prompt - 900,
+                "prompt_tokens": prompt,
+                "cached_tokens": prompt // 2,
+                "output_tokens": 1200,
+                "milliseconds": 140,
+            }
+            _insert(connection, "usage_days", row)
 
 
 def add_version(host: HostProcess, session_id: str, text: str, **values: object) -> None:
@@ -173,4 +197,5 @@ def add_showcase(host: HostProcess) -> str:
     add_version(host, main, FIRST_SUMMARY, created_at=now - 90_000, covered=60, tokens=70)
     add_version(host, main, SUMMARY, created_at=now - 7200, source="user", model="")
     add_requests(host, main, 18)
+    add_days(host, main, 14)
     return main

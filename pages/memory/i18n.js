@@ -13,6 +13,11 @@ export function known(key) {
   return bridge.t(`pages.memory.${key}`, "") !== "";
 }
 
+/** What stands between two sentences. */
+export function gap() {
+  return locale().startsWith("zh") ? "" : " ";
+}
+
 export function locale() {
   return bridge.getLocale();
 }

@@ -25,9 +25,10 @@ function plot(rows, label, titleOf) {
   });
   const points = rows.map((row, at) => `${at * step + step / 2},${y(row.estimated ?? 0)}`);
   const line = points.length > 1 ? s("polyline", { class: "plot-estimated", points: points.join(" ") }) : "";
-  const dots = rows.length <= 40 ? points.map((point) => s("circle", { class: "plot-dot", cx: point.split(",")[0], cy: point.split(",")[1], r: 3 })) : [];
+  const dots = rows.length <= 40 ? points.map((point) => s("path", { class: "plot-dot", d: `M${point}h0` })) : [];
   const named = `${label} ${t("requests.top", { top: number(top) })}`;
   return h("figure", { class: "plot" },
+    h("p", { class: "hint", "aria-hidden": "true" }, named),
     s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": named, preserveAspectRatio: "none" }, s("title", {}, named), ...bars, line, ...dots),
     h("figcaption", { class: "legend" },
       ["reported", "cached", "estimated"].map((name) =>

@@ -89,9 +89,10 @@ export function historyTab(session) {
       if (content.childElementCount) return false;
       fill(content, h("div", { class: "stack" },
         h("div", { class: "row" }, h("span", { class: "hint grow" }, span),
-          exportButton("JSON", { conversation_id: conversation.conversation_id, format: "json" }, "json"),
-          exportButton("Markdown", { conversation_id: conversation.conversation_id, format: "markdown" }, "md"),
-          button(t("history.resume"), () => resume(conversation), "tonal")),
+          h("div", { class: "row" },
+            exportButton("JSON", { conversation_id: conversation.conversation_id, format: "json" }, "json"),
+            exportButton("Markdown", { conversation_id: conversation.conversation_id, format: "markdown" }, "md"),
+            button(t("history.resume"), () => resume(conversation), "tonal"))),
         reader.node));
       return true;
     };

@@ -2,7 +2,7 @@
 
 import { button, fill, h, newId } from "./dom.js";
 import { Conflict, discard, edit, isFieldDirty, rebase, save, stored, valueOf } from "./drafts.js";
-import { about, number, percent, t } from "./i18n.js";
+import { about, gap, number, percent, t } from "./i18n.js";
 import { preview } from "./markdown.js";
 import { coverageLine } from "./tab_compress.js";
 import { estimator } from "./tokens.js";
@@ -144,7 +144,7 @@ export function conflictView(session, { current, fields }, done) {
       h("div", { class: "sides" },
         side(t("conflict.mine"), mine, t("conflict.useMine")),
         side(t("conflict.theirs"), theirs, t("conflict.useTheirs"))),
-      button(t("conflict.useBoth"), () => { result.value = [theirs, mine].filter(Boolean).join("\n\n"); result.focus(); }),
+      h("div", { class: "row" }, button(t("conflict.useBoth"), () => { result.value = [theirs, mine].filter(Boolean).join("\n\n"); result.focus(); }, "tonal")),
       h("p", { class: "hint" }, t("conflict.resultHint")),
       result);
   });
@@ -167,7 +167,7 @@ export function conflictView(session, { current, fields }, done) {
     session.counts().catch(() => {}).then(done);
   });
   const node = h("div", { class: "stack conflict" },
-    note("warning", h("strong", {}, t("conflict.title")), " ", t("conflict.text")),
+    note("warning", h("strong", {}, t("conflict.title")), gap(), t("conflict.text")),
     boxes, messages, h("div", { class: "row end" }, theirsButton, saveButton));
   return node;
 }

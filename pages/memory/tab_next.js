@@ -2,7 +2,7 @@
 
 import { get, post } from "./api.js";
 import { button, fill, h } from "./dom.js";
-import { about, ago, dateTime, known, number, percent, t } from "./i18n.js";
+import { about, dateTime, gap, known, number, percent, shortTime, t } from "./i18n.js";
 import { daysPlot, requestsPlot } from "./plots.js";
 import { busy, empty, folded, loadInto, note, toast } from "./ui.js";
 import { zonesLine } from "./zones.js";
@@ -49,8 +49,8 @@ function leftOutView(left, session) {
   if (!left.messages) return note("info", reason);
   const total = session.row.coverage.total;
   return note("info",
-    h("strong", {}, t("next.left", { turns: number(left.turns), messages: number(left.messages), tokens: about(left.tokens) })), " ", reason, " ",
-    t("next.kept", { shown: number(Math.max(0, total - left.messages)), total: number(total) }), " ", t("next.notLost"));
+    h("strong", {}, t("next.left", { turns: number(left.turns), messages: number(left.messages), tokens: about(left.tokens) })), gap(), reason, gap(),
+    t("next.kept", { shown: number(Math.max(0, total - left.messages)), total: number(total) }), gap(), t("next.notLost"));
 }
 
 function topicView(preview, change) {
@@ -120,7 +120,7 @@ function requestsView({ items, days }) {
       h("table", {},
         h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, t(`requests.column.${name}`))))),
         h("tbody", {}, items.map((item) => h("tr", {},
-          h("td", {}, h("time", { title: ago(item.time) }, dateTime(item.time))),
+          h("td", {}, h("time", { title: dateTime(item.time) }, shortTime(item.time))),
           h("td", {}, h("bdi", { class: "clip" }, item.model || "–")),
           estimate(item), h("td", {}, value(item.prompt_tokens)), h("td", {}, cached(item)),
           h("td", {}, value(item.output_tokens)), h("td", {}, window(item)), h("td", {}, value(item.left_out_turns)),

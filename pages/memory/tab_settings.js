@@ -69,7 +69,7 @@ async function applyToAll(values, messages) {
     const sure = await confirmDialog({
       title: t("settings.allTitle"),
       body: [h("p", {}, t("settings.allText", { count: number(total) })),
-        h("ul", {}, Object.entries(values).map(([name, value]) => h("li", {}, `${t(`settings.${name}`)}: ${shown(value)}`)))],
+        h("ul", {}, Object.entries(values).map(([name, value]) => h("li", {}, t("settings.allValue", { name: t(`settings.${name}`), value: shown(value) }))))],
       confirm: t("settings.allConfirm", { count: number(total) }),
     });
     if (!sure) return false;

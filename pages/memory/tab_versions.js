@@ -15,7 +15,7 @@ const ROWS = 400;
 function partsOf(row) {
   if (row.pair === undefined) return row.text;
   const [start, change, end] = changedPart(row.text, row.pair);
-  if ((start.length + end.length) * 2 < row.text.length) return row.text;
+  if ((start.length + end.length) * 2 < Math.max(row.text.length, row.pair.length)) return row.text;
   return [start, h(row.kind === "del" ? "del" : "ins", {}, change), end];
 }
 

@@ -13,7 +13,7 @@ function stamp() {
 
 function exportCard(session) {
   const messages = h("div", { "aria-live": "polite" });
-  const make = (label, params, extension, kind = "tonal") => {
+  const make = (label, params, extension) => {
     const control = button(label, () => busy(control, async () => {
       fill(messages);
       try {
@@ -22,15 +22,14 @@ function exportCard(session) {
       } catch (error) {
         fill(messages, note("error", error.message));
       }
-    }), kind);
+    }), "tonal");
     return control;
   };
   const one = session ? { session_id: session.item.session_id } : null;
   return h("section", { class: "card" }, h("h3", { class: "card-title" }, t("transfer.export")),
     h("p", { class: "hint" }, t("transfer.exportHint")),
-    h("div", { class: "row" },
-      one ? [make(t("transfer.oneJson"), { ...one, format: "json" }, "json"), make(t("transfer.oneMarkdown"), { ...one, format: "markdown" }, "md")] : null,
-      make(t("transfer.allJson"), { format: "json" }, "json"), make(t("transfer.allMarkdown"), { format: "markdown" }, "md", "text")),
+    one ? h("div", { class: "row" }, make(t("transfer.oneJson"), { ...one, format: "json" }, "json"), make(t("transfer.oneMarkdown"), { ...one, format: "markdown" }, "md")) : null,
+    h("div", { class: "row" }, make(t("transfer.allJson"), { format: "json" }, "json"), make(t("transfer.allMarkdown"), { format: "markdown" }, "md")),
     messages);
 }
 

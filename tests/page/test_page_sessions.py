@@ -55,7 +55,7 @@ def test_memory_is_saved_and_counted_while_typing(page: MemoryPage, chat: dict) 
 def test_unsaved_changes_survive_leaving_the_session(page: MemoryPage, chat: dict) -> None:
     page.open(chat)
     page.editor("summary").fill("改了一半")
-    expect(page.find(".app-head")).to_contain_text("1 个会话有未保存的修改")
+    expect(page.find(".app-head")).to_contain_text("1 个会话未保存")
     expect(page.find(f".session-row[data-session='{chat['id']}']")).to_contain_text("未保存")
     page.tab("versions")
     page.page.set_viewport_size({"width": 600, "height": 900})

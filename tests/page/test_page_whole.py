@@ -4,21 +4,12 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from dev import axe
+from dev.browser import TABS
 from dev.host_process import HostProcess
 from dev.page_seed import add_requests, add_session, add_sessions, add_version, history
 
 from .driver import MemoryPage
 
-TABS = (
-    "memory",
-    "memories",
-    "compress",
-    "versions",
-    "next",
-    "history",
-    "settings",
-    "transfer",
-)
 HOSTILE = (
     '"><img src=x onerror="console.log(\'pwned\');alert(1)"></textarea>'
     "<script>console.log('pwned')</script><svg onload=alert(1)> "
@@ -174,6 +165,8 @@ def test_the_keyboard_reaches_everything_and_focus_is_seen(page: MemoryPage, cha
 def test_nothing_scrolls_sideways_on_a_phone(page: MemoryPage, chat: dict) -> None:
     page.page.set_viewport_size({"width": 390, "height": 844})
     page.open(chat)
+    shown = page.find("[role=tab]").evaluate_all("tabs => tabs.map(tab => tab.dataset.key)")
+    assert shown == list(TABS)
     for tab in TABS:
         page.tab(tab)
         wait_loaded(page)
