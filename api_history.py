@@ -9,7 +9,7 @@ from .api_sessions import required_session, storage_of
 from .api_transfer import download
 from .archive_export import json_chunks, markdown_chunks
 from .archive_reader import ArchiveReader, Entry, Scope
-from .errors import StorageUnavailable, UnknownConversation
+from .errors import STARTING, StorageUnavailable, UnknownConversation
 from .history import History, chain
 from .message_text import shorten
 from .search import search
@@ -27,7 +27,7 @@ class HistoryApi:
     @property
     def _history(self) -> History:
         if self._plugin.history is None:
-            raise StorageUnavailable("The plugin is still starting; try again.")
+            raise StorageUnavailable(STARTING)
         return self._plugin.history
 
     @property
@@ -79,7 +79,7 @@ class HistoryApi:
         if query.conversation_id:
             found = [c for c in found if c.conversation_id == query.conversation_id]
             if not found:
-                raise UnknownConversation("unknown conversation")
+                raise UnknownConversation("没有这个对话 / unknown conversation")
         make = json_chunks if query.format == "json" else markdown_chunks
         return await download(make(self._reader, found, int(time.time())), query.format, "history")
 

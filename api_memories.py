@@ -5,14 +5,15 @@ from typing import Any
 
 from .api_models import MemoriesQuery, MemoryBody, MemoryDeleteBody
 from .api_sessions import required_session
-from .errors import InvalidChange, MemoryRefused, StorageUnavailable
+from .errors import NO_DATABASE, InvalidChange, MemoryRefused, StorageUnavailable
 from .memories import LongTermMemory
 from .memory import entry_of
 from .memory_store import Memory
+from .texts import both
 
 
 class MemoryApi:
-    """The handlers; ``plugin`` offers storage, memory and texts."""
+    """The handlers; ``plugin`` offers storage and memory."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin
@@ -20,7 +21,7 @@ class MemoryApi:
     @property
     def _memory(self) -> LongTermMemory:
         if self._plugin.memory is None:
-            raise StorageUnavailable("The plugin's database is not available; see AstrBot's log.")
+            raise StorageUnavailable(NO_DATABASE)
         return self._plugin.memory
 
     async def memories(self, query: MemoriesQuery) -> dict[str, Any]:
@@ -35,8 +36,7 @@ class MemoryApi:
         try:
             return _item(await self._saved(session, body))
         except MemoryRefused as refusal:
-            reason = self._plugin.texts.get(refusal.reason_key, **refusal.params)
-            raise InvalidChange("text", reason) from refusal
+            raise InvalidChange("text", both(refusal.reason_key, **refusal.params)) from refusal
 
     async def _saved(self, session: Any, body: MemoryBody) -> Memory:
         if body.id is None:
@@ -46,7 +46,7 @@ class MemoryApi:
             body = body.model_copy(update={"id": memory.id})
         current = await self._memory.store.get(session.session_id, body.id)
         if current is None:
-            raise InvalidChange("id", "this session has no such memory")
+            raise InvalidChange("id", "没有这条记忆 / this session has no such memory")
         tags = list(current.tags) if body.tags is None else body.tags
         entry = entry_of(body.text, tags, current.about)
         return await self._memory.edit(session, body.id, entry, body.reviewed)

@@ -5,7 +5,7 @@ from typing import Any
 
 from .api_models import PreviewQuery, RequestsQuery, TopicBody
 from .api_sessions import required_session
-from .errors import StorageUnavailable
+from .errors import STARTING, StorageUnavailable
 from .preview import kept_answers, preview
 from .request_flow import RequestFlow
 from .status import change_topic
@@ -25,7 +25,7 @@ class RequestApi:
     @property
     def _flow(self) -> RequestFlow:
         if self._plugin.flow is None:
-            raise StorageUnavailable("The plugin is still starting; try again.")
+            raise StorageUnavailable(STARTING)
         return self._plugin.flow
 
     async def requests(self, query: RequestsQuery) -> dict[str, Any]:

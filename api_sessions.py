@@ -21,11 +21,19 @@ from .api_models import (
     VersionsQuery,
 )
 from .calibration_store import ModelKey
-from .errors import CompressionRefused, InvalidChange, StorageUnavailable, UnknownSession
+from .errors import (
+    NO_DATABASE,
+    NO_SESSION,
+    CompressionRefused,
+    InvalidChange,
+    StorageUnavailable,
+    UnknownSession,
+)
 from .message_text import shorten
 from .options import OPTIONS
 from .storage import Session, Storage, Version, kind_of
 from .summary_text import default_template
+from .texts import both
 from .watermark import covered_messages, without_checkpoints
 
 ROW = (
@@ -48,7 +56,7 @@ PROMPT_HEAD, PROMPT_TAIL = 60_000, 20_000
 def storage_of(plugin: Any) -> Storage:
     """The plugin's storage, which may be missing."""
     if plugin.storage is None:
-        raise StorageUnavailable("The plugin's database is not available; see AstrBot's log.")
+        raise StorageUnavailable(NO_DATABASE)
     return plugin.storage
 
 
@@ -56,7 +64,7 @@ async def required_session(plugin: Any, session_id: str) -> Session:
     """A session that must be there."""
     session = await storage_of(plugin).get_session(session_id)
     if session is None:
-        raise UnknownSession(f"unknown session: {session_id}")
+        raise UnknownSession(f"{NO_SESSION}: {session_id}")
     return session
 
 
@@ -166,7 +174,7 @@ class SessionApi:
         if await self._storage.get_session(session_id) is not None:
             return
         if not await self._plugin.host.session_exists(session_id):
-            raise UnknownSession(f"unknown session: {session_id}")
+            raise UnknownSession(f"{NO_SESSION}: {session_id}")
         platform = session_id.partition(":")[0] if kind_of(session_id) != "other" else ""
         await self._storage.ensure_session(session_id, platform, int(time.time()))
 
@@ -189,7 +197,7 @@ class SessionApi:
         try:
             prompt = await self._plugin.compressor.next_prompt(session)
         except CompressionRefused as refusal:
-            problem = self._plugin.texts.get(refusal.reason_key, **refusal.params)
+            problem = both(refusal.reason_key, **refusal.params)
         return {
             "prompt": shorten(prompt, PROMPT_HEAD, PROMPT_TAIL),
             "template": session.compress_prompt or default_template(),

@@ -112,11 +112,12 @@ async def _uploaded() -> bytes:
     try:
         files = await request.files()
     except HTTPException as error:
-        raise InvalidChange("file", "the upload cannot be read") from error
+        raise InvalidChange("file", "无法读取上传的文件 / the upload cannot be read") from error
     upload = files.get("file")
     if upload is None:
-        raise InvalidChange("file", "missing")
+        raise InvalidChange("file", "没有文件 / missing")
     content = await upload.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
-        raise InvalidChange("file", f"larger than {MAX_FILE_BYTES // 1024 // 1024} MB")
+        limit = f"{MAX_FILE_BYTES // 1024 // 1024} MB"
+        raise InvalidChange("file", f"大于 {limit} / larger than {limit}")
     return content

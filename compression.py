@@ -33,7 +33,7 @@ from .storage import Session, Storage
 from .summariser import BACKOFF, MODEL_SECONDS, Summariser, Task
 from .summary_answer import excerpt
 from .summary_plan import MIN_NEW_MESSAGES, Reading, reading
-from .texts import Texts
+from .texts import Texts, both
 from .tokens import TokenCounter
 
 logger = logging.getLogger("astrbot")
@@ -236,7 +236,7 @@ class Compressor:
         )
 
     def _end(self, job: Job, state: str, key: str, **params: Any) -> None:
-        job.end(state, key, self._texts.get(key, **params))
+        job.end(state, key, self._texts.get(key, **params), both(key, **params))
         self._running.pop(job.session_id, None)
         self._ended_jobs[job.session_id] = job
 

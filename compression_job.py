@@ -29,6 +29,7 @@ class Job:
         done: Steps that are behind it; the last one only once it is stored.
         total: Steps planned.
         message: What a user should read about it.
+        in_both: The same in both languages, for the page.
         reason: Key of that message's text.
         covered: Messages the summary covers.
         tokens_before: Estimated tokens of the messages that it read.
@@ -49,6 +50,7 @@ class Job:
     done: int = 0
     total: int = 0
     message: str = ""
+    in_both: str = ""
     reason: str = ""
     version_id: int | None = None
     covered: int | None = None
@@ -88,9 +90,9 @@ class Job:
         self.done, self.total = done, total
         self._notify()
 
-    def end(self, state: str, reason: str, message: str) -> None:
+    def end(self, state: str, reason: str, message: str, in_both: str) -> None:
         """Puts the job into its final state."""
-        self.reason, self.message, self.state = reason, message, state
+        self.reason, self.message, self.in_both, self.state = reason, message, in_both, state
         self.past_checks.set()
         self._notify()
 
@@ -115,7 +117,7 @@ class Job:
             "state": self.state,
             "automatic": self.automatic,
             "progress": {"done": self.done, "total": self.total},
-            "message": self.message,
+            "message": self.in_both,
             "version_id": self.version_id,
             "covered": self.covered,
             "tokens_before": self.tokens_before,

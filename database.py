@@ -23,7 +23,7 @@ from pathlib import Path
 
 import aiosqlite
 
-from .errors import StorageUnavailable
+from .errors import NO_DATABASE, StorageUnavailable
 from .migrations import migrate
 
 logger = logging.getLogger("astrbot")
@@ -119,7 +119,7 @@ class Database:
             StorageUnavailable: The file cannot be read, or it took too long.
         """
         if self.closed:
-            raise StorageUnavailable("The plugin's database is closed.")
+            raise StorageUnavailable(NO_DATABASE)
         try:
             async with self._searches:
                 result = await asyncio.to_thread(_read_apart, self.path, read)
@@ -178,7 +178,7 @@ class Database:
 
     async def _connected(self) -> aiosqlite.Connection:
         if self.closed:
-            raise StorageUnavailable("The plugin's database is closed.")
+            raise StorageUnavailable(NO_DATABASE)
         if self._connection is None:
             self._connection = await _open_or_replace(self.path, check=self._damaged)
             self._damaged = False

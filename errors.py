@@ -10,10 +10,18 @@
     ├── CompressionRefused      a summary that was not made, with the reason
     └── MemoryRefused           a memory that was not stored, with the reason
 
-``str(error)`` is fit to be shown to a user.
+``str(error)`` is fit to be shown to a user: what the page may show is in both
+languages, and the page takes the half of its own.
 """
 
 from typing import Any
+
+NO_DATABASE = (
+    "插件的数据库不可用，请看 AstrBot 的日志。"
+    " / The plugin's database is not available; see AstrBot's log."
+)
+NO_SESSION = "没有这个会话 / unknown session"
+STARTING = "插件还在启动，请稍后再试。 / The plugin is still starting; try again."
 
 
 class ContextManagerError(Exception):
@@ -40,7 +48,9 @@ class StaleRevision(ContextManagerError):
     """
 
     def __init__(self, current: Any) -> None:
-        super().__init__("This session was changed elsewhere in the meantime.")
+        super().__init__(
+            "这个会话在别处被修改过。 / This session was changed elsewhere in the meantime."
+        )
         self.current = current
 
 

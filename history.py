@@ -47,7 +47,9 @@ class History:
         history = await self.reader.last_state(session_id, conversation_id)
         storable = self._host.normalised(history)
         if not storable:
-            raise UnknownConversation("This conversation cannot be brought back.")
+            raise UnknownConversation(
+                "这个对话无法恢复。 / This conversation cannot be brought back."
+            )
         known = await self.reader.conversations(session_id)
         title = next((c.title for c in known if c.conversation_id == conversation_id), "")
         if make_current:

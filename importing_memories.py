@@ -11,6 +11,7 @@ import aiosqlite
 from .errors import InvalidChange, MemoryRefused
 from .memory import Entry, entry_of
 from .memory_store import add_imported, keys_of
+from .texts import both
 from .transfer import MemoryEntry, SessionEntry
 
 NewMemories = list[tuple[Entry, MemoryEntry]]
@@ -39,12 +40,16 @@ async def new_memories(
             well_formed = entry_of(memory.text, memory.tags, memory.about)
         except MemoryRefused as refusal:
             field = f"sessions.{number}.memories.{position}.text"
-            raise InvalidChange(field, refusal.reason_key) from refusal
+            reason = both(refusal.reason_key, **refusal.params)
+            raise InvalidChange(field, reason) from refusal
         if well_formed.key not in known:
             known.add(well_formed.key)
             found.append((well_formed, memory))
     if found and len(known) > limit:
-        message = f"the session would hold {len(known)} memories, at most {limit} are allowed"
+        message = (
+            f"会有 {len(known)} 条记忆，最多 {limit} 条"
+            f" / the session would hold {len(known)} memories, at most {limit} are allowed"
+        )
         raise InvalidChange(f"sessions.{number}.memories", message)
     return before, found
 

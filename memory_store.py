@@ -158,7 +158,7 @@ class MemoryStore:
         async with self._database.writing() as db:
             current = await _one(db, session_id, memory_id)
             if current is None:
-                raise InvalidChange("id", "this session has no such memory")
+                raise InvalidChange("id", "没有这条记忆 / this session has no such memory")
             others = [m for m in await _of_session(db, session_id) if m.id != memory_id]
             changed = entry.text != current.text
             if changed:

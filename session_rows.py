@@ -10,7 +10,7 @@ from typing import Any
 
 import aiosqlite
 
-from .errors import UnknownSession
+from .errors import NO_SESSION, UnknownSession
 from .message_text import clean_text
 from .options import FLAGS, SHARED
 
@@ -102,7 +102,7 @@ async def required_session(db: aiosqlite.Connection, session_id: str) -> Session
     """A session that must be there."""
     session = await fetch_session(db, session_id)
     if session is None:
-        raise UnknownSession(f"unknown session: {session_id}")
+        raise UnknownSession(f"{NO_SESSION}: {session_id}")
     return session
 
 

@@ -331,7 +331,7 @@ class Storage:
             current = await required_session(db, session_id)
             version = await fetch_version(db, "id = ? AND session_id = ?", (version_id, session_id))
             if version is None:
-                raise InvalidChange("version_id", "this session has no such version")
+                raise InvalidChange("version_id", "没有这个版本 / this session has no such version")
             if revision != current.revision:
                 raise StaleRevision(current)
             if version.text == current.summary:

@@ -416,6 +416,11 @@ class Texts:
         return _TEXTS[key][self._index].format_map(_Values(shown))
 
 
+def both(key: str, **params: Any) -> str:
+    """A text in both languages, for the page, which shows the half of its own."""
+    return " / ".join(Texts(language).get(key, **params) for language in LANGUAGES)
+
+
 class _Values(dict[str, str]):
     def __missing__(self, name: str) -> str:
         return f"{{{name}}}"

@@ -102,19 +102,22 @@ def parse(content: bytes) -> list[SessionEntry]:
     try:
         raw = json.loads(content.decode("utf-8-sig"), parse_constant=str)
     except RecursionError as error:
-        raise InvalidChange("file", "nested too deeply") from error
+        raise InvalidChange("file", "嵌套太深 / nested too deeply") from error
     except ValueError as error:
-        raise InvalidChange("file", "not valid JSON") from error
+        raise InvalidChange("file", "不是有效的 JSON / not valid JSON") from error
     if not isinstance(raw, dict):
-        raise InvalidChange("file", "must be a JSON object")
+        raise InvalidChange("file", "不是 JSON 对象 / must be a JSON object")
     for name, known in (("format", FORMAT), ("version", FORMAT_VERSION)):
         if type(raw.get(name)) is not type(known) or raw[name] != known:
-            raise InvalidChange(name, f"must be {known!r}: this is no export of this plugin")
+            text = f"必须是 {known!r}，这不是本插件的导出文件"
+            raise InvalidChange(name, f"{text} / must be {known!r}: no export of this plugin")
     entries = _validated(TransferFile, raw).sessions
     seen: set[str] = set()
     for number, entry in enumerate(entries):
         if entry.session_id in seen:
-            raise InvalidChange(f"sessions.{number}.session_id", "stands twice in the file")
+            raise InvalidChange(
+                f"sessions.{number}.session_id", "在文件里出现两次 / stands twice in the file"
+            )
         seen.add(entry.session_id)
     return entries
 

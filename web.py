@@ -73,7 +73,7 @@ async def _input(model: type[BaseModel], from_query: bool) -> BaseModel:
         raw: Any = dict(request.query.items())
     else:
         if int(request.headers.get("content-length") or 0) > MAX_BODY:
-            raise InvalidChange("body", f"must not be larger than {MAX_BODY} bytes")
+            raise InvalidChange("body", f"超过 {MAX_BODY} 字节 / larger than {MAX_BODY} bytes")
         try:
             raw = json.loads(await request.body() or b"{}")
         except (ValueError, RecursionError) as error:
@@ -100,7 +100,7 @@ def _route(
 
     async def answer() -> Any:
         if plugin.closed:
-            return error_response("The plugin is switched off.", status_code=503)
+            return error_response("插件已停用。 / The plugin is switched off.", status_code=503)
         session_id = ""
         try:
             given = await _input(model, from_query)
@@ -116,7 +116,8 @@ def _route(
             return error_response(str(error), status_code=503)
         except Exception:
             logger.exception("[context_manager] page call failed, session %r", session_id)
-            return error_response("Unexpected error; see AstrBot's log.", status_code=500)
+            text = "出错了，请看 AstrBot 的日志。 / Unexpected error; see AstrBot's log."
+            return error_response(text, status_code=500)
 
     return answer
 

@@ -3,6 +3,8 @@
 // The bridge gives only a message for a failed call, so a lost connection is told
 // from an error of ours by that message or by no answer in time.
 
+import { ownHalf } from "./i18n.js";
+
 const bridge = window.AstrBotPluginPage;
 const TIMEOUT_MS = 30_000;
 const RETRY_MS = 3_000;
@@ -46,7 +48,7 @@ async function call(makePromise, milliseconds = TIMEOUT_MS) {
   } catch (error) {
     if (!(error instanceof ConnectionLost) && !LOST.test(error.message)) {
       setLost(false);
-      throw error;
+      throw new Error(ownHalf(error.message));
     }
     setLost(true);
     scheduleRetry();

@@ -71,7 +71,9 @@ export function ago(seconds) {
 
 /** The half of a bilingual server text ("中文 / English") for this language. */
 export function ownHalf(message) {
-  const at = message.lastIndexOf(" / ");
-  if (at < 0) return message;
-  return locale().startsWith("zh") ? message.slice(0, at) : message.slice(at + 3);
+  // What both halves quote may hold a slash too: it is then the one in the middle.
+  const parts = message.split(" / ");
+  if (parts.length % 2) return message;
+  const middle = parts.length / 2;
+  return (locale().startsWith("zh") ? parts.slice(0, middle) : parts.slice(middle)).join(" / ");
 }

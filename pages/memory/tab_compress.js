@@ -4,7 +4,7 @@
 import { get, post } from "./api.js";
 import { button, field, fill, h } from "./dom.js";
 import { isFieldDirty } from "./drafts.js";
-import { ago, dateTime, number, percent, t } from "./i18n.js";
+import { ago, dateTime, number, ownHalf, percent, t } from "./i18n.js";
 import { busy, confirmDialog, failed, folded, loading, note } from "./ui.js";
 
 const POLL_MS = 1_000;
@@ -59,7 +59,7 @@ function resultView(session, job) {
   const ended = job.state === "done" || job.state === "conflict";
   const saved = ended ? Math.max(0, (job.tokens_before ?? 0) - (job.tokens_after ?? 0)) : 0;
   return h("div", { class: "stack", "data-job": job.state },
-    note(kinds[job.state] ?? "info", job.message || t(`compress.state.${job.state}`)),
+    note(kinds[job.state] ?? "info", ownHalf(job.message) || t(`compress.state.${job.state}`)),
     ended ? numbersOf(job) : null,
     saved ? h("p", { class: "hint" }, t("compress.saved", { share: percent(saved, job.tokens_before) })) : null,
     job.state === "conflict" ? h("div", { class: "row" }, button(t("compress.toVersions"), () => session.show("versions"), "tonal")) : null,

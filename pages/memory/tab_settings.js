@@ -3,7 +3,7 @@
 import { get, post } from "./api.js";
 import { button, field, fill, h } from "./dom.js";
 import { discard, edit, isFieldDirty, valueOf } from "./drafts.js";
-import { number, t } from "./i18n.js";
+import { number, ownHalf, t } from "./i18n.js";
 import { conflictView, saveFields } from "./tab_memory.js";
 import { busy, confirmDialog, failed, loading, note, toast } from "./ui.js";
 import { warningsView } from "./warnings.js";
@@ -136,7 +136,7 @@ function promptCard(session, rerender, conflict) {
     return h("div", { class: "stack" }, h("div", { class: "row" }, chip), field(t("settings.prompt"), area, t("settings.promptHint")),
       messages, h("div", { class: "row end" }, resetButton, saveButton),
       h("details", { class: "card flat rendered" }, h("summary", {}, t("settings.promptRendered")),
-        message ? note("warning", message) : h("pre", { class: "plain", dir: "auto", tabindex: "0", "aria-label": t("settings.promptRendered") }, prompt)));
+        message ? note("warning", ownHalf(message)) : h("pre", { class: "plain", dir: "auto", tabindex: "0", "aria-label": t("settings.promptRendered") }, prompt)));
   }
 
   async function load() {

@@ -146,6 +146,18 @@ def test_language_and_theme_change_while_the_page_is_open(page: MemoryPage, chat
     expect(page.find("body")).to_have_css("background-color", "rgb(26, 26, 26)")
 
 
+def test_what_the_plugin_answers_is_in_the_pages_language(
+    page: MemoryPage, chat: dict, host: HostProcess
+) -> None:
+    host.store.overwrite(chat["conversation"], [], 0)
+    page.open(chat, "compress")
+    page.button("立即压缩").click()
+    failed = page.find("[data-job=failed]")
+    expect(failed).to_have_text("没有可以压缩的历史消息，没有调用模型。")
+    choose_language(page.page, "English")
+    expect(failed).to_have_text("There is no history to compress; no model was called.")
+
+
 def test_the_keyboard_reaches_everything_and_focus_is_seen(page: MemoryPage, chat: dict) -> None:
     page.search(chat["name"])
     row = page.find(f".session-row[data-session='{chat['id']}']")

@@ -3,7 +3,7 @@
 import string
 
 import pytest
-from astrbot_plugin_context_manager.texts import _TEXTS, LANGUAGES, Texts
+from astrbot_plugin_context_manager.texts import _TEXTS, LANGUAGES, Texts, both
 
 
 def placeholders(text):
@@ -36,3 +36,11 @@ def test_an_unknown_language_reads_as_the_default_one():
 def test_an_unknown_key_is_a_programming_error():
     with pytest.raises(KeyError):
         Texts("zh-CN").get("no_such_key")
+
+
+def test_a_text_for_the_page_has_both_languages_and_quotes_the_same_in_each():
+    halves = [Texts(language).get("model_failed", error="a / b") for language in LANGUAGES]
+    text = both("model_failed", error="a / b")
+    assert text == " / ".join(halves)
+    # The page takes the half before or after the slash in the middle.
+    assert len(text.split(" / ")) % 2 == 0
