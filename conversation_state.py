@@ -5,7 +5,7 @@ Window, new topic and what the summary covers. Invariants:
 * All of it is in the database; memory holds what was used last, within bounds.
 * A database that fails costs the memory of what is not held, never a request.
 * A covered part that was edited covers nothing. It is hashed once; after that its
-  message lengths tell whether it is still the same.
+  texts tell, by a quicker hash, whether it is still the same.
 """
 
 import asyncio
@@ -149,7 +149,7 @@ class ConversationState:
             return 0
         if version is None or version.conversation_id != conversation_id:
             return 0
-        state = (version.id, _lengths(history[: version.covered]))
+        state = (version.id, _texts_hash(history[: version.covered]))
         known = self._checked.get(conversation_id)
         if known is None or known[0] != state:
             covered = await asyncio.to_thread(covered_messages, version, conversation_id, history)
@@ -158,14 +158,10 @@ class ConversationState:
         return known[1]
 
 
-def _lengths(messages: Sequence[Any]) -> int:
-    """A number that changes with almost every edit of the messages."""
-    total = len(messages)
-    for position, message in enumerate(messages, 1):
-        content = field(message, "content")
-        text = content if isinstance(content, str) else text_of(content, media=True)
-        total += position * (1 + len(text))
-    return total
+def _texts_hash(messages: Sequence[Any]) -> int:
+    """A number that changes with every edit of what is said in the messages."""
+    contents = (field(message, "content") for message in messages)
+    return hash(tuple(c if isinstance(c, str) else text_of(c, media=True) for c in contents))
 
 
 def limits_of(

@@ -213,8 +213,11 @@ async def test_the_covered_part_counts_where_a_tail_is_asked_for(flow, storage):
 async def test_an_edited_or_foreign_prefix_covers_nothing(flow, storage):
     history = dialogue(5)
     await summarised(storage, history, 6)
-    edited = [{"role": "user", "content": "other words"}, *history[1:]]
-    assert (await remembered(flow, storage, edited, tail_tokens=100)).covered == 0
+    assert (await remembered(flow, storage, history, tail_tokens=99)).covered == 6
+    same_length = history[0]["content"][:-1] + "~"
+    for text in (same_length, "other words"):
+        edited = [{"role": "user", "content": text}, *history[1:]]
+        assert (await remembered(flow, storage, edited, tail_tokens=100)).covered == 0, text
     assert (await remembered(flow, storage, history[:4], tail_tokens=101)).covered == 0
     session = await storage.get_session(GROUP)
     assert (await flow.conversations.of(session, "other", history)).covered == 0
