@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-from .message_text import field, spoken_text
+from .message_text import field, part_text, parts_of, spoken_text
 
 CHINESE, ENGLISH = "zh-CN", "en-US"
 # Fewer words are said in any language: "hi", "ok, thanks".
@@ -33,8 +33,14 @@ def language_of(messages: Iterable[Any], otherwise: str) -> str:
         messages: Stored records or the host's objects, the current one included.
         otherwise: The language if nothing tells.
     """
-    said = (spoken_text(m) for m in messages if field(m, "role") == "user")
+    said = (_words_of(m) for m in messages if field(m, "role") == "user")
     return next(filter(None, map(_language, islice(said, _LOOKED_AT))), otherwise)
+
+
+def _words_of(message: Any) -> str:
+    """The user's own words: quotations and captions stand in parts behind them."""
+    texts = map(part_text, parts_of(field(message, "content")))
+    return spoken_text({"content": next(filter(None, texts), "")})
 
 
 def _language(text: str) -> str | None:

@@ -52,6 +52,12 @@ def test_what_the_assistant_says_tells_nothing():
     assert language_of([assistant("How can I help you?"), user("你好")], "en-US") == "zh-CN"
 
 
+def test_what_is_quoted_tells_nothing():
+    quoted = {"type": "text", "text": "<Quoted Message>\n什么时候开会\n</Quoted Message>"}
+    own = {"type": "text", "text": "please translate this for me"}
+    assert language_of([user([own, quoted])], "zh-CN") == "en-US"
+
+
 def test_stored_records_tell_the_same():
     stored = [{"role": "user", "content": [{"type": "text", "text": "how are you today"}]}]
     assert language_of(stored, "zh-CN") == "en-US"
