@@ -14,10 +14,10 @@ Invariants:
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import aiosqlite
 
@@ -69,7 +69,11 @@ class Archive:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._alone: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Only those that are held or waited for.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def _alone(self, session_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(session_id, asyncio.Lock())
 
     async def take_over(
         self,
@@ -91,7 +95,7 @@ class Archive:
             StorageUnavailable: The database cannot be written; steps done stay.
         """
         messages = without_checkpoints(history)
-        async with self._alone[conversation.session_id]:
+        async with self._alone(conversation.session_id):
             hashes = await asyncio.to_thread(lambda: [content_hash(m) for m in messages])
             forgotten, old = await self._known(conversation.conversation_id, len(messages))
             before = [row[2] for row in old]
@@ -140,7 +144,7 @@ class Archive:
 
     async def mark_deleted(self, session_id: str, conversation_ids: Sequence[str]) -> None:
         """The host holds these conversations no more; everything in them stays."""
-        async with self._alone[session_id], self._database.writing() as db:
+        async with self._alone(session_id), self._database.writing() as db:
             await db.executemany(
                 "UPDATE archived_conversations SET in_host = 0, forgotten = 0"
                 " WHERE conversation_id = ? AND session_id = ?",
@@ -169,7 +173,7 @@ class Archive:
             How many messages were deleted.
         """
         deleted = 0
-        async with self._alone[session_id]:
+        async with self._alone(session_id):
             while step := await self._delete_step(session_id):
                 deleted += step
             async with self._database.writing() as db:

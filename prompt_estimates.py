@@ -38,6 +38,9 @@ logger = logging.getLogger("astrbot")
 
 # Models held in memory; the database has more.
 REMEMBERED_MODELS = 64
+# A smaller stated window hardly holds the system prompt and tools of a bare host. There
+# only the host's own estimate counts, which leaves the host something to cut in a tool loop.
+LEAST_WINDOW = 4096
 # A request shortly after the start waits this long, to be counted like later ones.
 _VOCABULARY_SECONDS = 3.0
 
@@ -52,8 +55,8 @@ class Estimate:
         weights: Tokens a unit of each feature; the conversation's last reported prompt
             is exact with them.
         margin: Share by which the estimate may be too low.
-        model_limit: Tokens that the model or a fallback was learned to take; None if
-            nothing was learned. A stated window is kept by the host's own estimate.
+        model_limit: Tokens that the model and its fallbacks take, as stated or as
+            learned; None if nothing is known.
     """
 
     models: tuple[ModelKey, ...]
@@ -125,7 +128,9 @@ class PromptEstimates:
         published = calibration.published
         fitted = _fitted(calibration, published, anchor, keys[0]) if keys else None
         now = self.clock()
-        limits = (state.limit_at(now) for state in states)
+        # The host keeps to a stated window by its own estimate, which may be far too low.
+        windows = (p.max_context_tokens for p in providers if p.max_context_tokens >= LEAST_WINDOW)
+        limits = (*windows, *(state.limit_at(now) for state in states))
         return Estimate(
             keys,
             conversation_id,

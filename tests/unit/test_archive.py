@@ -56,6 +56,12 @@ def texts(database, condition="1"):
 # Taking over
 
 
+async def test_nothing_is_held_in_memory_of_sessions_that_are_not_being_written(archive):
+    histories = [(conversation(f"c{n}", f"qq:{n % 20}"), said("hi", "hello")) for n in range(40)]
+    await asyncio.gather(*(archive.take_over(*history) for history in histories))
+    assert len(archive._locks) == 0
+
+
 async def test_a_conversation_is_taken_over_message_by_message(archive, database):
     history = [*said("hi", "hello"), {"role": "_checkpoint", "content": {"id": "x"}}]
     assert await archive.take_over(conversation(), history) == 2

@@ -3,11 +3,13 @@
 import pytest
 from astrbot_plugin_context_manager.calibration import FEATURES, NOTHING, add
 from astrbot_plugin_context_manager.calibration_store import ModelKey
+from astrbot_plugin_context_manager.context_logic import Cost, Limits, build
+from astrbot_plugin_context_manager.host_types import ChatProvider, host_limit
 from astrbot_plugin_context_manager.model_limits import LearnedLimit, learned
 from astrbot_plugin_context_manager.prompt_estimates import Sent
 from astrbot_plugin_context_manager.tokens import IMAGE_TOKENS
 
-from .messages import assistant
+from .messages import Msg, assistant, user
 from .synthetic import Provider, counts_of_prompt, talk
 from .test_prompt_estimates import DAY, MODEL, Chat, database, estimates
 
@@ -140,6 +142,36 @@ async def test_a_chat_that_grows_slowly_past_the_limit_of_its_model_finds_it():
     assert 5400 < limit <= 6000
     after = made._models[KEY].calibration.weights
     assert after[:3] == pytest.approx(before[:3], rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("windows", "limit"), [((128_000, 8192), 8192), ((0, 32_000), 32_000), ((2000, 0), None)]
+)
+async def test_a_stated_window_bounds_requests_by_the_plugins_own_estimate(windows, limit):
+    chain = [ChatProvider(f"p{n}", "m", window) for n, window in enumerate(windows)]
+    assert (await estimates().estimate(chain, None)).model_limit == limit
+
+
+async def test_a_text_the_host_takes_for_short_stays_within_the_stated_window():
+    made = estimates()
+    model = ChatProvider("p", "m", 8192)
+    ids = [m for n in range(300) for m in (user(f"id {n}"), assistant(f"{n:08d}" * 12))]
+    estimate = await made.estimate([model], "c")
+    limits = Limits(
+        100_000, host_limit([model]), model_limit=estimate.model_limit, margin=estimate.margin
+    )
+    built = build(
+        [*ids, user("next")],
+        fixed_memory="",
+        summary="",
+        limits=limits,
+        mark=None,
+        tool_tokens=0,
+        # The host counts three tenths of a token a character.
+        measure=lambda m: Cost(estimate.tokens(made.tokens.counts_of(m)), len(m.content) * 3 // 10),
+        make_message=lambda draft: Msg(draft.role, draft.content),
+    )
+    assert 3000 < estimate.tokens(made.tokens.counts_of_all(built.messages)) < 8192
 
 
 async def test_requests_that_were_on_their_way_do_not_withdraw_a_limit():
