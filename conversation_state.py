@@ -122,7 +122,7 @@ class ConversationState:
             logger.info("[context_manager] %s: new topic after a pause", session.session_id)
 
     async def _was_idle(self, session: Session, now: int) -> bool:
-        if self.topics.idle_messages(session.session_id, session.topic_idle_messages):
+        if await self.topics.idle_messages(session.session_id, session.topic_idle_messages):
             return True
         if not session.topic_idle_hours:
             return False

@@ -191,7 +191,7 @@ class ContextManagerPlugin(Star):
     async def see_group_message(self, event: AstrMessageEvent) -> None:
         """Counts messages in groups whose topics may end by themselves."""
         if not self.closed and self.flow is not None:
-            self.flow.see_group_message(event)
+            await self.flow.see_group_message(event)
 
     async def _active(self) -> bool:
         if not self.closed and not self._ready.is_set():

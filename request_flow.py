@@ -293,13 +293,14 @@ class RequestFlow:
         tools = getattr(request, "func_tool", None)
         return self.tokens.counts_of_tools(tools.openai_schema() if tools else [])
 
-    def see_group_message(self, event: Any) -> None:
+    async def see_group_message(self, event: Any) -> None:
         """Counts a message of a group in which topics may end by themselves."""
-        session = self._sessions.get(event.unified_msg_origin)
+        session_id = event.unified_msg_origin
+        session = self._sessions.get(session_id) or await self._session(session_id)
         if session is not None:
             self.counters["group_messages"] += 1
             addressed, limit = self.host.is_addressed(event), session.topic_idle_messages
-            self.conversations.topics.count(session.session_id, addressed, limit)
+            await self.conversations.topics.count(session.session_id, addressed, limit)
 
     async def _inject_sections(self, state: RequestState) -> None:
         request = state.request

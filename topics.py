@@ -4,15 +4,18 @@ A mark belongs to one conversation and counts messages of its history. Invariant
 
 * A mark is one row; taking it back deletes it.
 * A history that no longer holds the turn before the mark has no new topic.
-* Messages of a group are only counted, never kept, and only where it is asked for.
+* Messages of a group are only counted, never kept, and only where it is asked for. The
+  count outlives a restart; what cannot be stored is counted in memory.
 """
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
 from .bounded import BoundedMap
 from .database import Database
+from .errors import StorageUnavailable
 from .limits import TopicMark
 from .watermark import without_checkpoints
 from .window import topic_mark
@@ -59,7 +62,9 @@ class Topics:
                     (conversation_id,),
                 )
             found = next((StoredTopic(TopicMark(*row[:2]), *row[2:]) for row in rows), None)
-            self._known[conversation_id] = found
+            # It may have been set or taken back meanwhile.
+            if conversation_id not in self._known:
+                self._known[conversation_id] = found
         return self._known.get(conversation_id)
 
     async def set(self, conversation_id: str, session_id: str, topic: StoredTopic) -> None:
@@ -79,10 +84,10 @@ class Topics:
             cursor = await db.execute(
                 "DELETE FROM topics WHERE conversation_id = ?", (conversation_id,)
             )
-        self._known.pop(conversation_id)
+        self._known[conversation_id] = None
         return cursor.rowcount > 0
 
-    def count(self, session_id: str, addressed: bool, limit: int) -> None:
+    async def count(self, session_id: str, addressed: bool, limit: int) -> None:
         """Notes a message of a group.
 
         Args:
@@ -91,15 +96,42 @@ class Topics:
                 still too short.
             limit: Messages in a row that begin a new topic; 0: none do.
         """
-        counted = self._counts.get(session_id, 0)
-        if not limit or (addressed and counted < limit):
+        counted = await self._counted(session_id) if limit else 0
+        if not limit:
             self._counts.pop(session_id)
-        elif not addressed:
-            self._counts[session_id] = counted + 1
+        elif addressed and 0 < counted < limit:
+            await self._keep(session_id, 0)
+        elif not addressed and counted < limit:
+            await self._keep(session_id, counted + 1)
 
-    def idle_messages(self, session_id: str, limit: int) -> bool:
+    async def idle_messages(self, session_id: str, limit: int) -> bool:
         """Whether enough messages went by; the next row begins."""
-        return 0 < limit <= self._counts.pop(session_id, 0)
+        counted = await self._counted(session_id) if limit else 0
+        if counted:
+            await self._keep(session_id, 0)
+        return 0 < limit <= counted
+
+    async def _counted(self, session_id: str) -> int:
+        if session_id not in self._counts:
+            found = []
+            with contextlib.suppress(StorageUnavailable):
+                async with self._database.reading() as db:
+                    found = await db.execute_fetchall(
+                        "SELECT messages FROM idle_messages WHERE session_id = ?", (session_id,)
+                    )
+            # Another message may have been counted meanwhile.
+            if session_id not in self._counts:
+                self._counts[session_id] = found[0][0] if found else 0
+        return self._counts.get(session_id, 0)
+
+    async def _keep(self, session_id: str, counted: int) -> None:
+        self._counts[session_id] = counted
+        with contextlib.suppress(StorageUnavailable):
+            async with self._database.writing() as db:
+                await db.execute(
+                    "INSERT OR REPLACE INTO idle_messages (session_id, messages) VALUES (?, ?)",
+                    (session_id, counted),
+                )
 
 
 async def start_topic(

@@ -1,9 +1,11 @@
 """New topics: set, taken back, begun by themselves; and what a summary covers."""
 
+import asyncio
 import time
 from types import SimpleNamespace
 
 import pytest
+from astrbot_plugin_context_manager.context_logic import TopicMark
 from astrbot_plugin_context_manager.errors import StorageUnavailable
 from astrbot_plugin_context_manager.request_flow import RequestFlow
 from astrbot_plugin_context_manager.request_log import RequestLog, RequestRecord
@@ -108,19 +110,28 @@ async def test_a_topic_that_is_known_survives_a_closed_database(flow, storage):
     assert (await flow.conversations.of(session, "c", turns(5))).topic is not None
 
 
+async def test_a_mark_that_is_set_while_the_old_one_is_read_stays(flow, storage):
+    topics, mark = flow.conversations.topics, StoredTopic(TopicMark(4, "hash"), "user", 1)
+    reading = asyncio.gather(*(topics.of("c") for _ in range(20)))
+    await asyncio.sleep(0)
+    await topics.set("c", GROUP, mark)
+    await reading
+    assert await topics.of("c") == mark
+
+
 # By itself
 
 
-def message(flow, addressed):
-    event = SimpleNamespace(unified_msg_origin=GROUP, is_at_or_wake_command=addressed)
-    flow.see_group_message(event)
+async def message(flow, addressed, group=GROUP):
+    event = SimpleNamespace(unified_msg_origin=group, is_at_or_wake_command=addressed)
+    await flow.see_group_message(event)
 
 
 async def topic_after(flow, storage, addressed, **changes):
     """Whether a request begins a new topic after such messages of the group."""
     flow._sessions[GROUP] = session = await session_with(storage, **changes)
     for each in addressed:
-        message(flow, each)
+        await message(flow, each)
     await flow.conversations.begin_idle_topic(session, "c", turns(5), 1_000_000)
     return await flow.conversations.topics.of("c")
 
@@ -149,8 +160,35 @@ async def test_a_command_between_the_row_and_the_request_does_not_break_it(flow,
     assert await topic_after(flow, storage, [False] * 5 + [True, True], topic_idle_messages=5)
 
 
+@pytest.mark.parametrize(("before", "after", "begun"), [(20, 10, True), (20, 9, False)])
+async def test_a_row_goes_on_after_a_restart(flow, storage, before, after, begun):
+    session = await session_with(storage, topic_idle_messages=30)
+    for _ in range(before):
+        await message(flow, addressed=False)
+    again = flow_on(storage)
+    for addressed in [*[False] * after, True]:
+        await message(again, addressed)
+    await again.conversations.begin_idle_topic(session, "c", turns(5), 1_000_000)
+    assert (await again.conversations.topics.of("c") is not None) == begun
+
+
+async def test_a_row_that_was_used_does_not_come_back_with_a_restart(flow, storage):
+    assert await topic_after(flow, storage, [False] * 5, topic_idle_messages=5)
+    again = flow_on(storage)
+    await again.conversations.topics.undo("c")
+    assert await topic_after(again, storage, [True], topic_idle_messages=5) is None
+
+
+async def test_a_database_that_fails_costs_only_the_memory_of_the_row(flow, storage):
+    flow._sessions[GROUP] = await session_with(storage, topic_idle_messages=5)
+    await storage.close()
+    for _ in range(5):
+        await message(flow, addressed=False)
+    assert await flow.conversations.topics.idle_messages(GROUP, 5)
+
+
 async def test_messages_of_groups_that_are_not_known_are_not_counted(flow):
-    message(flow, addressed=False)
+    await message(flow, addressed=False, group="qq:GroupMessage:unknown")
     assert len(flow.conversations.topics._counts) == 0
 
 
@@ -180,7 +218,7 @@ async def test_a_private_chat_begins_no_topic_by_itself(flow, storage):
 
 async def test_a_mark_that_cannot_be_stored_stops_no_request(flow, storage):
     flow._sessions[GROUP] = session = await session_with(storage, topic_idle_messages=1)
-    message(flow, addressed=False)
+    await message(flow, addressed=False)
     await storage.close()
     await flow.conversations.begin_idle_topic(session, "c", turns(5), 1_000_000)
 
