@@ -62,9 +62,7 @@ class Topics:
                     (conversation_id,),
                 )
             found = next((StoredTopic(TopicMark(*row[:2]), *row[2:]) for row in rows), None)
-            # It may have been set or taken back meanwhile.
-            if conversation_id not in self._known:
-                self._known[conversation_id] = found
+            self._known[conversation_id] = found
         return self._known.get(conversation_id)
 
     async def set(self, conversation_id: str, session_id: str, topic: StoredTopic) -> None:
@@ -84,7 +82,7 @@ class Topics:
             cursor = await db.execute(
                 "DELETE FROM topics WHERE conversation_id = ?", (conversation_id,)
             )
-        self._known[conversation_id] = None
+        self._known.pop(conversation_id)
         return cursor.rowcount > 0
 
     async def count(self, session_id: str, addressed: bool, limit: int) -> None:

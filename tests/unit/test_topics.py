@@ -1,11 +1,9 @@
 """New topics: set, taken back, begun by themselves; and what a summary covers."""
 
-import asyncio
 import time
 from types import SimpleNamespace
 
 import pytest
-from astrbot_plugin_context_manager.context_logic import TopicMark
 from astrbot_plugin_context_manager.errors import StorageUnavailable
 from astrbot_plugin_context_manager.request_flow import RequestFlow
 from astrbot_plugin_context_manager.request_log import RequestLog, RequestRecord
@@ -108,15 +106,6 @@ async def test_a_topic_that_is_known_survives_a_closed_database(flow, storage):
     session = await storage.get_session(GROUP)
     await storage.close()
     assert (await flow.conversations.of(session, "c", turns(5))).topic is not None
-
-
-async def test_a_mark_that_is_set_while_the_old_one_is_read_stays(flow, storage):
-    topics, mark = flow.conversations.topics, StoredTopic(TopicMark(4, "hash"), "user", 1)
-    reading = asyncio.gather(*(topics.of("c") for _ in range(20)))
-    await asyncio.sleep(0)
-    await topics.set("c", GROUP, mark)
-    await reading
-    assert await topics.of("c") == mark
 
 
 # By itself
