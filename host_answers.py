@@ -13,14 +13,15 @@ def reported_usage(response: Any) -> Usage | None:
     """What a provider reported with an answer; None if nothing or nothing usable."""
     usage = getattr(response, "usage", None)
     counts = [getattr(usage, name, None) for name in ("input_other", "input_cached", "output")]
-    # Some providers report a usage of zeros.
-    if not all(type(count) is int for count in counts) or not any(counts):
+    if not all(type(count) is int for count in counts):
         return None
     fresh, cached, output = counts
-    # Some report more cached than there was, and then a negative rest.
-    if not all(0 <= count <= MOST_TOKENS for count in (fresh + cached, cached, output)):
+    prompt = fresh + cached
+    # Some providers report zeros, or the output alone: no prompt is empty.
+    if not 0 < prompt <= MOST_TOKENS or not all(0 <= n <= MOST_TOKENS for n in (cached, output)):
         return None
-    return Usage(fresh + cached, cached, output)
+    # Some report more cached than there was, and then a negative rest.
+    return Usage(prompt, min(cached, prompt), output)
 
 
 def described_answer(answer: Any) -> LLMAnswer:

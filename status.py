@@ -4,6 +4,7 @@ Numbers that are estimates carry "≈"; what the provider reported stands beside
 """
 
 import time
+from datetime import date, timedelta
 
 from .request_flow import RequestFlow
 from .request_log import Day, RequestRecord
@@ -23,7 +24,8 @@ async def status_of(flow: RequestFlow, texts: Texts, session_id: str) -> str:
     records = await flow.log.newest(session_id, 1)
     if not records:
         return texts.get("status_none")
-    days = await flow.log.days(session_id, WEEK)
+    first = (date.fromtimestamp(flow.clock()) - timedelta(WEEK - 1)).isoformat()
+    days = [day for day in await flow.log.days(session_id, WEEK) if day.day >= first]
     return "\n".join(_lines(records[0], days, texts))
 
 
@@ -79,8 +81,10 @@ def _problems(record: RequestRecord, texts: Texts) -> list[str]:
     lines = []
     if record.left_out_turns:
         lines.append(texts.get(f"status_reason_{record.reason or 'budget'}"))
-    if record.budget and record.estimated > record.budget:
-        lines.append(texts.get("status_overrun", over=record.estimated - record.budget))
+    # What tool calls added later pushed nothing out.
+    over = record.estimated - record.sections.get("tool_steps", 0) - record.budget
+    if record.budget and over > 0:
+        lines.append(texts.get("status_overrun", over=over))
     for name in oversized(record.sections, record.budget):
         section, tokens = texts.get(f"section_{name}"), record.sections[name]
         lines.append(texts.get("status_section", name=section, tokens=tokens))

@@ -291,6 +291,27 @@ async def test_the_status_says_by_how_much_the_budget_is_exceeded(flow):
     assert "≈6" in await status(flow)
 
 
+async def test_what_tools_added_is_no_reason_to_say_that_no_history_was_sent(flow):
+    sections = {"window": 90, "tool_steps": 500}
+    await flow.log.add(
+        RequestRecord(GROUP, 88, "m", sections, 590, None, None, None, 0, 0, 1, 100, 5)
+    )
+    assert "超出预算" not in await status(flow)
+
+
+async def test_the_status_of_the_first_message_of_a_chat_names_no_turns(flow):
+    await flow.log.add(record(88, budget=100))
+    text = await status(flow)
+    assert "没有发送历史" in text and "0–0" not in text
+
+
+async def test_the_last_seven_days_are_days_of_the_calendar(flow):
+    day, now = 86_400, int(time.time())
+    for ago in (400, 30, 7, 6, 1, 0):
+        await flow.log.add(record(now - ago * day))
+    assert "近 7 天：3 次请求" in await status(flow)
+
+
 async def test_the_status_warns_of_a_section_over_a_third_of_the_budget(flow):
     for size, warned in ((30, False), (40, True)):
         sections = {"fixed_memory": size, "summary": 1}

@@ -2,11 +2,14 @@
 
 import asyncio
 import sqlite3
+import time
 from datetime import date
+from types import SimpleNamespace
 
 import pytest
 from astrbot_plugin_context_manager.context_logic import Projection, Report
 from astrbot_plugin_context_manager.errors import InvalidChange, StaleRevision, UnknownSession
+from astrbot_plugin_context_manager.host_answers import reported_usage
 from astrbot_plugin_context_manager.request_log import (
     KEPT,
     KEPT_DAYS,
@@ -221,6 +224,38 @@ def test_a_request_without_an_answer_has_no_usage_and_no_tool_steps():
     assert (made.prompt_tokens, made.sections) == (None, {"window": 10, "tools": 2})
 
 
+def answer(fresh, cached, output):
+    return SimpleNamespace(
+        usage=SimpleNamespace(input_other=fresh, input_cached=cached, output=output)
+    )
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        (0, 0, 0),
+        (0, 0, 12),
+        (None, 0, 5),
+        (-500, 0, 5),
+        (100, -1, 5),
+        (100, 0, -5),
+        (100.0, 0, 5),
+        ("100", 0, 5),
+        (True, 0, 5),
+        (10**9, 0, 5),
+        (100, 0, 10**9),
+    ],
+)
+def test_usage_that_no_request_can_have_is_not_reported(counts):
+    assert reported_usage(answer(*counts)) is None
+    assert reported_usage(SimpleNamespace(usage=None)) is None
+
+
+def test_no_more_is_cached_than_there_was():
+    assert reported_usage(answer(-50, 150, 5)) == Usage(100, 100, 5)
+    assert reported_usage(answer(20, 80, 0)) == Usage(100, 80, 0)
+
+
 def test_reported_usage_is_taken_over():
     before, current = [], user("now")
     measured = Measurements(7, "m", Usage(90, 64, 8), 1200)
@@ -241,6 +276,32 @@ async def test_requests_are_summed_by_day_and_the_sums_outlive_the_records(stora
     assert (newest.requests, newest.reported) == (KEPT // 2 + 6, KEPT // 2 + 5)
     assert (oldest.prompt_tokens, oldest.cached_tokens) == (105 * 100, 105 * 60)
     assert await log.days("someone else") == []
+
+
+@pytest.fixture
+def zone(monkeypatch):
+    """Moves the server into a time zone."""
+
+    def move(name):
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield move
+    monkeypatch.undo()
+    time.tzset()
+
+
+async def test_a_request_belongs_to_the_servers_day_before_and_after_midnight(storage, zone):
+    zone("Asia/Shanghai")
+    midnight = int(time.mktime((2026, 3, 2, 0, 0, 0, 0, 0, -1)))
+    for at in (midnight - 1, midnight, midnight + 1):
+        # A log of its own each: as after a restart.
+        await RequestLog(storage.database).add(record(0, time=at, prompt_tokens=10))
+    days = await RequestLog(storage.database).days(GROUP)
+    assert [(d.day, d.requests, d.prompt_tokens) for d in days] == [
+        ("2026-03-02", 2, 20),
+        ("2026-03-01", 1, 10),
+    ]
 
 
 async def test_days_beyond_the_bound_are_dropped(storage):
