@@ -21,6 +21,7 @@ from .api_models import (
     VersionsQuery,
 )
 from .calibration_store import ModelKey
+from .compression import Compressor
 from .errors import (
     NO_DATABASE,
     NO_SESSION,
@@ -83,6 +84,12 @@ class SessionApi:
     @property
     def _storage(self) -> Storage:
         return storage_of(self._plugin)
+
+    @property
+    def _compressor(self) -> Compressor:
+        if self._plugin.compressor is None:
+            raise StorageUnavailable("The plugin is still starting; try again.")
+        return self._plugin.compressor
 
     async def _required(self, session_id: str) -> Session:
         return await required_session(self._plugin, session_id)
@@ -165,7 +172,7 @@ class SessionApi:
 
     async def compress(self, body: CompressBody) -> dict[str, Any]:
         await self._known_to_host(body.session_id)
-        job = self._plugin.compressor.start(body.session_id, body.focus, body.rebuild)
+        job = self._compressor.start(body.session_id, body.focus, body.rebuild)
         await job.prepared()
         return job.as_dict()
 
@@ -180,7 +187,7 @@ class SessionApi:
 
     async def job(self, query: SessionQuery) -> dict[str, Any]:
         session = await self._required(query.session_id)
-        compressor = self._plugin.compressor
+        compressor = self._compressor
         pause = await compressor.log.pause(session.session_id)
         return compressor.job(session.session_id).as_dict() | {
             "costs": asdict(await compressor.log.costs(session.session_id)),
@@ -189,13 +196,13 @@ class SessionApi:
 
     async def cancel(self, body: SessionQuery) -> dict[str, Any]:
         await self._required(body.session_id)
-        return (await self._plugin.compressor.cancel(body.session_id)).as_dict()
+        return (await self._compressor.cancel(body.session_id)).as_dict()
 
     async def prompt(self, query: SessionQuery) -> dict[str, Any]:
         session = await self._required(query.session_id)
         prompt, problem = "", ""
         try:
-            prompt = await self._plugin.compressor.next_prompt(session)
+            prompt = await self._compressor.next_prompt(session)
         except CompressionRefused as refusal:
             problem = both(refusal.reason_key, **refusal.params)
         return {

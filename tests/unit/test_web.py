@@ -170,6 +170,16 @@ async def test_a_switched_off_plugin_answers_nothing_else(page):
         assert (await page.get(path))[0] == 503
 
 
+async def test_a_plugin_that_is_still_starting_is_a_503(page):
+    page.plugin.compressor = None
+    answers = [
+        await page.get(f"session/{path}", session_id=GROUP) for path in ("compress", "prompt")
+    ]
+    for path in ("compress", "compress/cancel"):
+        answers.append(await page.post(f"session/{path}", {"session_id": GROUP}))
+    assert [status for status, _ in answers] == [503] * 4
+
+
 async def test_an_unexpected_error_is_logged_once_with_its_session(page, monkeypatch, caplog):
     async def fail(session_id):
         raise RuntimeError("surprise")
