@@ -181,7 +181,8 @@ class ContextManagerPlugin(Star):
         if await self._active():
             await self._guarded(event, self.flow.finish(event, run_context, response))
 
-    @filter.on_decorating_result()
+    # Of a hook before the sending the host warns with every streamed reply.
+    @filter.after_message_sent()
     async def see_result(self, event: AstrMessageEvent) -> None:
         """Learns from the error of a model whose context was too long."""
         if not self.closed and self.flow is not None:

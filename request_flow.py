@@ -181,7 +181,7 @@ class RequestFlow:
         self.log.write_later(lambda: record_of(state.session_id, projection, measured, final, size))
 
     def see_result(self, event: Any) -> None:
-        """Before something is sent to the chat: it may be a provider's error."""
+        """What was sent to the chat may be a provider's error."""
         state = self._state(event)
         if state is not None and state.projection is not None and state.usage is not None:
             text = failure_text(event)
@@ -209,7 +209,7 @@ class RequestFlow:
         task = asyncio.current_task()
         if task is not None:
             self._running.update(state.held)
-            task.add_done_callback(lambda _: self._after_task(state))
+            task.add_done_callback(lambda _: self._after_task(event, state))
         return state
 
     async def _state_to_build(self, event: Any, run_context: Any) -> RequestState | None:
@@ -348,7 +348,7 @@ class RequestFlow:
                 report.budget,
             )
 
-    def _after_task(self, state: RequestState) -> None:
+    def _after_task(self, event: Any, state: RequestState) -> None:
         """The pipeline's task ended; what the host saved is final now."""
         for key in state.held:
             self._running[key] -= 1
@@ -359,6 +359,9 @@ class RequestFlow:
         task = asyncio.get_running_loop().create_task(self._repair_and_note(state))
         _repairs.add(task)
         task.add_done_callback(_repairs.discard)
+        if not self.closed:
+            # After a stream no hook tells how it ended; its result still stands.
+            self.see_result(event)
 
     async def _repair_and_note(self, state: RequestState) -> None:
         built = state.projection is not None or state.failed

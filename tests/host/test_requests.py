@@ -76,6 +76,12 @@ def test_sections_follow_the_hosts_prompt_in_order(host: HostProcess, channel: s
     assert places == sorted(places)
 
 
+def test_a_streamed_reply_leaves_no_warning_of_the_host(host: HostProcess) -> None:
+    since = host.log_size()
+    Session(host, "web_stream").say("hello")
+    assert "pre-send event hook" not in host.log(since)
+
+
 def test_empty_sections_leave_no_marker(host: HostProcess) -> None:
     chat = Session(host)
     assert "=====" not in system_text(chat.ask(f"hello from {chat.number}"))

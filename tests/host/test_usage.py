@@ -59,9 +59,11 @@ def provider(limited: HostProcess, number: int) -> Iterator[Provider]:
     remove()
 
 
-def talk_of(limited: HostProcess, provider: Provider) -> tuple[Session, list[dict]]:
+def talk_of(
+    limited: HostProcess, provider: Provider, channel: str = "private"
+) -> tuple[Session, list[dict]]:
     """A chat with more history than its budget holds, four requests later."""
-    chat = Session(limited)
+    chat = Session(limited, channel)
     history = [m for n in range(1, 41) for m in text_turn(n, SIZE)]
     chat.seed(history)
     for turn in range(4):
@@ -90,10 +92,11 @@ def test_after_a_context_that_was_too_long_the_next_request_fits(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("channel", ["private", "web_stream", "web_plain"])
 def test_a_final_refusal_shortens_the_next_request(
-    limited: HostProcess, provider: Provider
+    limited: HostProcess, provider: Provider, channel: str
 ) -> None:
-    chat, history = talk_of(limited, provider)
+    chat, history = talk_of(limited, provider, channel)
     before = provider.accepted[-1]
     provider.limit = 1500
     chat.say(f"{provider.marker} refused for good")
