@@ -253,12 +253,14 @@ class Window:
     def _pinned(self, room: Cost) -> tuple[int, Cost]:
         """How many first turns are pinned, and the room behind them.
 
-        Together they may take a third of the budget, so that recent turns fit too.
+        Together they may take a third of the budget, or of what model or host allow,
+        so that recent turns fit too.
         """
         used, count = Cost(), 0
+        third = Cost(self.limits.usable // 3, (self.limits.host_limit or 1 << 60) // 3)
         while count < min(self.limits.keep_first_turns, len(self)):
             more = used + self._lightened(count)[1]
-            if not more.within(room) or more.tokens > self.limits.budget // 3:
+            if not more.within(room) or not more.within(third):
                 break
             used, count = more, count + 1
         return count, room - used

@@ -53,6 +53,13 @@ def test_pinned_turns_may_take_a_third_of_the_budget_and_no_more():
     assert len(opening(build_request(messages, budget=1000, keep_first_turns=2))[0]) == 10
 
 
+@pytest.mark.parametrize("limit", ["budget", "model_limit", "host_limit"])
+def test_pinned_turns_leave_two_thirds_to_recent_ones_whatever_sets_the_limit(limit):
+    messages = [*turns(3, 150), *turns(50), user("now")]
+    options = {"budget": 100_000, "keep_first_turns": 3} | {limit: 1000}
+    assert len(numbers(build_request(messages, **options))) > 20
+
+
 def test_nothing_is_left_out_where_pinned_turns_and_window_meet():
     messages = [*turns(5), user("now")]
     projection = build_request(messages, keep_first_turns=3)
