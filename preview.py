@@ -104,8 +104,7 @@ async def _basis(flow: RequestFlow, session: Session) -> _Basis:
     estimate = await flow.estimates.estimate(providers, conversation_id, sample)
     remembered = await flow.conversations.of(session, conversation_id, values)
     limits = limits_of(session, settings, host_limit(providers), estimate)
-    topics = flow.conversations.topics
-    topic = await topics.of(conversation_id) if topics and conversation_id else None
+    topic = await flow.conversations.topics.of(conversation_id) if conversation_id else None
     covered = await flow.conversations.covered(session.session_id, conversation_id, values)
     return _Basis(session, values, limits, estimate, remembered, topic, head, covered)
 
@@ -122,8 +121,6 @@ async def _last_head(flow: RequestFlow, session: Session) -> SentHead:
 
 
 async def _newest_record(flow: RequestFlow, session: Session) -> Any:
-    if flow.log is None:
-        return None
     return next(iter(await flow.log.newest(session.session_id, 1)), None)
 
 
