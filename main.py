@@ -222,7 +222,7 @@ class ContextManagerPlugin(Star):
         if not await self._may_use(event):
             yield event.plain_result(self.texts.get("not_allowed"))
             return
-        if not await self._active() or self.compressor is None:
+        if not await self._active():
             yield event.plain_result(self.texts.get("storage_unavailable"))
             return
         await self._guarded(event, self.flow.see_session(event))
@@ -275,7 +275,7 @@ class ContextManagerPlugin(Star):
 
     async def _answer(self, make: Callable[[], Awaitable[str]]) -> str:
         """The text of a command; says so if the database cannot be used."""
-        if await self._active() and self.storage is not None:
+        if await self._active():
             with contextlib.suppress(StorageUnavailable):
                 return await make()
         return self.texts.get("storage_unavailable")
@@ -287,7 +287,7 @@ class ContextManagerPlugin(Star):
         if MemoryCommand.changes(words) and not await self._may_use(event):
             yield event.plain_result(self.texts.get("not_allowed"))
             return
-        if not await self._active() or self.memory_command is None:
+        if not await self._active():
             yield event.plain_result(self.texts.get("storage_unavailable"))
             return
         yield event.plain_result(await self.memory_command.answer(event, words))

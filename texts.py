@@ -95,15 +95,16 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "Compressing: {done} of {total} steps done.",
     ),
     "compress_done": (
-        "压缩完成：{covered} 条消息，约 {before} → {after} tokens。摘要可在插件页面查看和修改。",
-        "Done: {covered} messages, about {before} → {after} tokens. Review the summary on the "
-        "plugin's page.",
+        "压缩完成：摘要涵盖 {covered} 条消息，这次读了 {read} 条，约 {before} → {after} tokens。"
+        "可在插件页面查看和修改。",
+        "Done: the summary covers {covered} messages, {read} were read now, about {before} → "
+        "{after} tokens. Review it on the plugin's page.",
     ),
     "compress_conflict": (
-        "压缩完成（{covered} 条消息，约 {before} → {after} tokens），但期间有人修改了摘要："
-        "保留修改，新的结果存为一个版本。",
-        "Done ({covered} messages, about {before} → {after} tokens), but the summary was edited "
-        "meanwhile: the edit stays and the result was kept as a version.",
+        "压缩完成（涵盖 {covered} 条消息，这次读了 {read} 条，约 {before} → {after} tokens），"
+        "但期间有人修改了摘要：保留修改，新的结果存为一个版本。",
+        "Done ({covered} messages covered, {read} read now, about {before} → {after} tokens), but "
+        "the summary was edited meanwhile: the edit stays and the result was kept as a version.",
     ),
     "compress_cancelled": ("压缩已取消，摘要没有改变。", "Cancelled; the summary is unchanged."),
     "compress_interrupted": (
@@ -171,12 +172,14 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "The model returned nothing; the old summary is unchanged. Try again or use another model.",
     ),
     "answer_reasoning_only": (
-        "模型只返回了思考过程，没有摘要；原来的摘要没有改变。",
-        "The model returned only its reasoning; the old summary is unchanged.",
+        "模型只返回了思考过程，没有摘要；原来的摘要没有改变。可以再试一次或换一个模型。",
+        "The model returned only its reasoning; the old summary is unchanged. Try again or use "
+        "another model.",
     ),
     "answer_refused": (
-        "模型没有给出摘要（“{excerpt}”）；原来的摘要没有改变。",
-        "The model gave no summary (“{excerpt}”); the old summary is unchanged.",
+        "模型没有给出摘要（“{excerpt}”）；原来的摘要没有改变。可以再试一次或换一个模型。",
+        "The model gave no summary (“{excerpt}”); the old summary is unchanged. Try again or use "
+        "another model.",
     ),
     "answer_to_chat": (
         "模型在回答聊天，而不是写摘要（“{excerpt}”）；原来的摘要没有改变。可以再试一次或换一个模型。",
@@ -200,8 +203,8 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "This chat is not known, nothing was compressed. Say something to the bot in it first.",
     ),
     "compress_failed": (
-        "压缩失败：{error}。原来的摘要没有改变。",
-        "Not compressed: {error}. The old summary is unchanged.",
+        "压缩失败：{error}。原来的摘要没有改变，可以稍后再试。",
+        "Not compressed: {error}. The old summary is unchanged; try again later.",
     ),
     "search_usage": (
         "请写上要找的内容，例如：/搜索历史 发布时间。可以是字、词或一句问题，也可以带日期。",

@@ -25,7 +25,7 @@ def test_every_text_can_be_filled_with_anything(key, language):
 
 
 def test_numbers_are_grouped_and_a_missing_value_shows_as_unknown():
-    text = Texts("en-US").get("compress_done", covered=1234567, before=None, after=5)
+    text = Texts("en-US").get("compress_done", covered=1234567, read=4, before=None, after=5)
     assert "1,234,567" in text and "? → 5" in text
 
 

@@ -328,5 +328,10 @@ async def test_the_status_names_the_reason_and_what_was_not_reported(flow):
     assert "新话题" in text and "未报告" in text and "没有发送历史" in text
 
 
+async def test_the_status_of_a_first_message_says_that_there_was_no_history(flow):
+    await flow.log.add(record(88, total_turns=0, left_out_messages=0))
+    assert "没有发送历史" in await status(flow)
+
+
 async def test_without_a_request_the_status_says_so(flow):
     assert "还没有请求记录" in await status(flow)

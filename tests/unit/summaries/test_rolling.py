@@ -415,6 +415,14 @@ async def test_the_command_reports_start_and_end(compressor):
     assert "开始压缩" in start and "2 条消息" in end
 
 
+async def test_the_report_tells_what_is_covered_from_what_was_read(compressor, host):
+    host.history[SESSION] = talk(6)
+    await reported(compressor)
+    host.history[SESSION] = talk(12)
+    _, end = await reported(compressor)
+    assert "涵盖 12 条消息" in end and "读了 6 条" in end
+
+
 async def test_the_command_reports_nothing_but_a_refusal(compressor, host):
     host.history[SESSION] = []
     [line] = await reported(compressor)
