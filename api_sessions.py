@@ -25,6 +25,7 @@ from .compression import Compressor
 from .errors import (
     NO_DATABASE,
     NO_SESSION,
+    STARTING,
     CompressionRefused,
     InvalidChange,
     StorageUnavailable,
@@ -88,7 +89,7 @@ class SessionApi:
     @property
     def _compressor(self) -> Compressor:
         if self._plugin.compressor is None:
-            raise StorageUnavailable("The plugin is still starting; try again.")
+            raise StorageUnavailable(STARTING)
         return self._plugin.compressor
 
     async def _required(self, session_id: str) -> Session:
