@@ -193,6 +193,9 @@ class HostProcess:
 
     def start(self, connect: bool = True) -> "HostProcess":
         """Starts the host and waits until it can be used."""
+        if self.running:
+            # The first process would never be ended.
+            raise HostError("the host runs already")
         environment = {
             **os.environ,
             "ASTRBOT_DASHBOARD_INITIAL_PASSWORD": PASSWORD,

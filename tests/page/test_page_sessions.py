@@ -150,3 +150,17 @@ def test_a_switched_off_plugin_says_so(page: MemoryPage, host: HostProcess, chat
         host.web.switch_plugin(True)
     page.find(".list").get_by_role("button", name="重试").click()
     expect(page.find(".session-row").first).to_be_visible()
+
+
+def test_a_connection_that_comes_back_is_found_without_a_click(
+    page: MemoryPage, chat: dict
+) -> None:
+    page.open(chat)
+    page.page.route(ROUTES, lambda route: route.abort())
+    page.tab("versions")
+    expect(page.find("[role=tabpanel] .state-error")).to_be_visible()
+    expect(page.find(".connection")).to_be_visible()
+    page.page.unroute(ROUTES)
+    expect(page.find(".connection")).to_be_hidden()
+    # What could not be loaded meanwhile is loaded now.
+    expect(page.find("[role=tabpanel]")).to_contain_text("还没有版本")

@@ -161,7 +161,6 @@ def test_a_remote_agents_history_is_said_to_be_kept_there(
     with FakeDify() as dify:
         config = HostConfig(version=host.config.version, settings=dify.host_settings())
         with HostProcess(config, model) as remote:
-            remote.start()
             remote.qq.send_private(7001, "你好")
             remote.qq.wait_reply("private:7001")
             log_in(context, remote)
