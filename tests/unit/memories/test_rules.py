@@ -15,8 +15,11 @@ from astrbot_plugin_context_manager.memory import (
     repeated,
     says_the_same,
 )
+from astrbot_plugin_context_manager.memory_recall import line_of
 from hypothesis import given
 from hypothesis import strategies as st
+
+from .parts import memory
 
 SAME = [
     ("用户喜欢喝咖啡", "用户喜欢喝咖啡。"),
@@ -196,6 +199,22 @@ def test_a_hostile_text_is_judged_in_no_time(text: str) -> None:
 @pytest.mark.parametrize("text", HARMLESS)
 def test_an_ordinary_fact_is_not_flagged(text: str) -> None:
     assert not entry_of(text).flagged
+
+
+ODD = st.sampled_from(
+    [*"a= -\n\t\r#<>|😀\u200d\u0301🏴\U000e0067\xad\u2060\ud800\u2028\x85\x00忽略"]
+)
+
+
+@given(st.text(ODD | st.characters(), max_size=60))
+def test_what_is_stored_stays_as_it_is_and_is_told_on_one_line(text: str) -> None:
+    try:
+        entry = entry_of(text, [text], text)
+    except MemoryRefused:
+        return
+    assert entry_of(entry.text, entry.tags, entry.about) == entry
+    told = line_of(memory(1, entry.text, tags=entry.tags, about=entry.about))
+    assert len(told.encode().decode().splitlines()) == 1
 
 
 # What the model can read anyway
