@@ -251,7 +251,7 @@ class Crowd:
     def _question(self, delays: tuple[float, ...]) -> str:
         words = ("", "#tool:lookup*1", "#tool:lookup*4", "#error", "#tool:answer_user*1")
         slow = self.random.choice(delays)
-        return f"{self._mark} {self.random.choice(words)} #slow:{slow}"
+        return f"{self._mark} {self.random.choice(words)} #slow:{slow:.2f}"
 
     @property
     def _mark(self) -> str:
@@ -262,10 +262,12 @@ class Crowd:
         """Kills the host while some of its chats run, starts it, and checks all of them."""
         self.number += 1
         running = self.random.sample(self.chats, self.random.randint(1, len(self.chats)))
-        reloading = self._ask_all(running)
-        self._wait(running)
+        reloads = self.random.random() < RELOADS
+        self.outcomes["kills around a reload"] += reloads
+        other = self._ask_all(running, reloads)
+        self._wait(running, reloads)
         self.host.kill()
-        reloading.join(10)
+        other.join(10)
         for chat in running:
             _forget_runs(chat)
         self.outcomes["requests running at the kill"] += self._open_requests()
@@ -275,15 +277,13 @@ class Crowd:
             self.host.web.wait_settled(chat.origin)
             self._check(chat, committed[chat.origin], chat in running)
 
-    def _ask_all(self, running: list[Session]) -> threading.Thread:
+    def _ask_all(self, running: list[Session], reloads: bool) -> threading.Thread:
         """Starts the chats; in a group a second message waits, and the plugin may be reloaded."""
-        reloads = self.random.random() < RELOADS
         for chat in running:
-            delays = (0.3, 0.6) if reloads else (0, 0.05, 0.2)
+            delays = (self.pace, 2 * self.pace) if reloads else (0, 0.05, 0.2)
             chat.start(self._question(delays))
             if chat.channel == "group":
                 chat.start(self._question(delays), sender=1)
-        self.outcomes["kills around a reload"] += reloads
         other = threading.Thread(target=self._reload if reloads else lambda: None, daemon=True)
         other.start()
         return other
@@ -297,13 +297,16 @@ class Crowd:
     def _open_requests(self) -> int:
         return rows(self.host, "SELECT count(*) AS n FROM journal_requests")[0]["n"]
 
-    def _wait(self, running: list[Session]) -> None:
-        """Until any moment, or until a few milliseconds behind the first save."""
+    def _wait(self, running: list[Session], reloads: bool) -> None:
+        """Until any moment, or until a few milliseconds behind a save, of a cut if possible."""
         end = time.monotonic() + self.random.uniform(0, 2 * self.pace)
         if self.random.random() < AT_A_SAVE:
-            before = [chat.stored for chat in running]
+            sizes = [len(chat.stored) for chat in running]
             end = time.monotonic() + 5 * self.pace
-            while time.monotonic() < end and [chat.stored for chat in running] == before:
+            while time.monotonic() < end:
+                changes = [len(c.stored) - size for c, size in zip(running, sizes, strict=True)]
+                if min(changes) < 0 or (any(changes) and not reloads):
+                    break
                 time.sleep(0.001)
             end = time.monotonic() + self.random.uniform(0, 0.01)
         time.sleep(max(0, end - time.monotonic()))
