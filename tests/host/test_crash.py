@@ -234,7 +234,7 @@ class Crowd:
         self.known: dict[str, list[dict]] = {}
         self.outcomes: Counter[str] = Counter()
         self.number = 0
-        # Seconds from a question to its answer: moments that a slow machine reaches too.
+        # Seconds from a question to its answer, on this machine as busy as it is.
         self.pace = 0.0
         for chat in self.chats:
             chat.seed(HISTORY)
@@ -291,7 +291,7 @@ class Crowd:
     def _reload(self) -> None:
         # The kill may meet it half-way.
         with contextlib.suppress(httpx.HTTPError, WebError, ValueError, TimeoutError):
-            wait_until(self._open_requests, "a request that is cut", 5 * self.pace)
+            wait_until(self._open_requests, "a request that is cut", 10 * self.pace)
             self.host.web.reload_plugin()
 
     def _open_requests(self) -> int:
@@ -299,10 +299,11 @@ class Crowd:
 
     def _wait(self, running: list[Session], reloads: bool) -> None:
         """Until any moment, or until a few milliseconds behind a save, of a cut if possible."""
-        end = time.monotonic() + self.random.uniform(0, 2 * self.pace)
+        usual = self.pace * (len(running) + 1)
+        end = time.monotonic() + self.random.uniform(0, usual)
         if self.random.random() < AT_A_SAVE:
             sizes = [len(chat.stored) for chat in running]
-            end = time.monotonic() + 5 * self.pace
+            end = time.monotonic() + 4 * usual
             while time.monotonic() < end:
                 changes = [len(c.stored) - size for c, size in zip(running, sizes, strict=True)]
                 if min(changes) < 0 or (any(changes) and not reloads):
