@@ -15,7 +15,7 @@ LEAST_LIMIT = 1024
 # What a failure without numbers leaves of the estimate that failed.
 _FAILED_SHARE = 0.7
 # A request so many times below a stated limit did not fail for its prompt.
-_MOST_OFF = 2
+_MOST_OFF = 4
 
 _DAY = 86_400
 _GROWTH_A_DAY = 1.15
@@ -54,17 +54,19 @@ _TOO_LONG = re.compile(
     r"|max(?:imum)?(?: \w+)? length|token limit)"
     r"|prompt token count[^.\n]{0,20}exceed|tokens? exceeds? the configured limit"
     r"|prompt(?: is)? too long|input is too long|tokens? too long|too many (?:input )?tokens"
-    r"|tokens.{0,25}must be (?:<=|less than)|request too large for|context the overflows"
+    r"|tokens.{0,25}must be (?:<=|less than)|context the overflows"
     r"|reduce the length of the messages|input length should be \["
     r"|(?:上下文|输入|消息|token|prompt)[^。\n]{0,20}(?:超过|超出|过长|超限|超长)",
     re.IGNORECASE,
 )
 # Words of errors about something else that sound alike.
 _OTHER_MATTER = re.compile(
-    r"(?<!on )tokens per (?:min|day)|please wait|throttl|rate.?limit|quota|too many requests"
+    r"tokens per (?:min|day)|please wait|throttl|rate.?limit|quota|too many requests"
     r"|图片|图像|频率|频繁|限流|额度|余额|配额|有效期|每分钟|每日|每天",
     re.IGNORECASE,
 )
+# A rate limit that a single request is above will refuse it for ever.
+_TOO_LARGE_AT_ONCE = re.compile("request too large for", re.IGNORECASE)
 _READ = 4000
 
 
@@ -110,6 +112,8 @@ def learned(tokens: int, now: int, before: LearnedLimit | None, *, stated: bool)
 def says_too_long(text: str) -> bool:
     """Whether an error text means that the context was too long."""
     text = text[:_READ]
+    if _TOO_LARGE_AT_ONCE.search(text):
+        return True
     return bool(_TOO_LONG.search(text)) and not _OTHER_MATTER.search(text)
 
 

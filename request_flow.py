@@ -169,7 +169,7 @@ class RequestFlow:
         state.measured.usage = reported_usage(response)
         if state.conversation_id is None:
             self._record(state)
-        learn_from_answer(self.estimates, state.usage, state.projection.report, final, response)
+        learn_from_answer(self.estimates, state.usage, state.projection, final, response)
 
     def _record(self, state: RequestState) -> None:
         """Notes what a finished request held and cost, in the background."""
@@ -185,7 +185,8 @@ class RequestFlow:
         state = self._state(event)
         if state is not None and state.projection is not None and state.usage is not None:
             text = failure_text(event)
-            learn_from_failure(self.estimates, state.usage, state.projection.report, text)
+            final = list(state.run_context.messages)
+            learn_from_failure(self.estimates, state.usage, state.projection, final, text)
 
     def spent(self, event: Any, seconds: float) -> None:
         """A request waited that long for one of its hooks."""
@@ -298,9 +299,9 @@ class RequestFlow:
         session_id = event.unified_msg_origin
         session = self._sessions.get(session_id) or await self._session(session_id)
         if session is not None:
-            self.counters["group_messages"] += 1
             addressed, limit = self.host.is_addressed(event), session.topic_idle_messages
             await self.conversations.topics.count(session.session_id, addressed, limit)
+            self.counters["group_messages"] += 1
 
     async def _inject_sections(self, state: RequestState) -> None:
         request = state.request

@@ -9,7 +9,7 @@ from typing import Any
 
 from .calibration import NOTHING, PROMPT, Counts, add
 from .host_answers import answering_model, error_text, is_reply, reported_usage
-from .projection import Report
+from .projection import Projection
 from .prompt_estimates import Estimate, PromptEstimates, Sent
 from .tokens import TokenCounter
 
@@ -38,7 +38,7 @@ class RunUsage:
 def learn_from_answer(
     estimates: PromptEstimates,
     run: RunUsage,
-    report: Report,
+    projection: Projection,
     final: Sequence[Any],
     response: Any,
 ) -> None:
@@ -47,29 +47,44 @@ def learn_from_answer(
     Args:
         estimates: What learns.
         run: The run.
-        report: What was built for it.
+        projection: What was built for it.
         final: Its messages at the end.
         response: The answer, or the error that stands for it.
     """
     if text := error_text(response):
-        learn_from_failure(estimates, run, report, text)
+        learn_from_failure(estimates, run, projection, final, text)
         return
     run.settled = True
     usage = reported_usage(response)
     # The reply was not part of the call; without one it is unknown what was.
     if usage is not None and final and is_reply(final[-1]):
         counts = counts_of_call(estimates.tokens, final[:-1], run.beside)
+        report = projection.report
         least = report.estimated - report.sections["window"]
         answered_by = answering_model(response)
         estimates.report(run.estimate, Sent(counts, least), usage.prompt_tokens, answered_by)
 
 
 def learn_from_failure(
-    estimates: PromptEstimates, run: RunUsage, report: Report, text: str
+    estimates: PromptEstimates,
+    run: RunUsage,
+    projection: Projection,
+    final: Sequence[Any],
+    text: str,
 ) -> None:
-    """Learns from the text that a run without an answer ended with, empty if none."""
-    if not run.settled:
-        run.settled = estimates.failed(run.estimate, report.estimated, text)
+    """Learns from the text that a run without an answer ended with, empty if none.
+
+    Args:
+        estimates: What learns.
+        run: The run.
+        projection: What was built for it.
+        final: Its messages at the end, with those that tool calls added.
+        text: The text.
+    """
+    if text and not run.settled:
+        steps = sum(map(run.size(estimates.tokens), projection.added(final)))
+        estimated = projection.report.estimated + steps
+        run.settled = estimates.failed(run.estimate, estimated, text)
 
 
 def counts_of_call(tokens: TokenCounter, messages: Iterable[Any], beside: Counts) -> Counts:

@@ -1,16 +1,18 @@
 """What pictures, reasoning, limits and chance do to reports is not learned as text."""
 
 import pytest
-from astrbot_plugin_context_manager.calibration import FEATURES, NOTHING, add
+from astrbot_plugin_context_manager.calibration import FEATURES, NOTHING, PROMPT, add
 from astrbot_plugin_context_manager.calibration_store import ModelKey
 from astrbot_plugin_context_manager.context_logic import Cost, Limits, build
 from astrbot_plugin_context_manager.host_types import ChatProvider, host_limit
 from astrbot_plugin_context_manager.model_limits import LearnedLimit, learned
+from astrbot_plugin_context_manager.projection import Projection, Report
 from astrbot_plugin_context_manager.prompt_estimates import Sent
+from astrbot_plugin_context_manager.run_usage import RunUsage, learn_from_failure
 from astrbot_plugin_context_manager.tokens import IMAGE_TOKENS
 
-from .messages import Msg, assistant, user
-from .synthetic import Provider, counts_of_prompt, talk
+from .messages import Msg, assistant, tool, user
+from .synthetic import Provider, counts_of_prompt, system, talk
 from .test_prompt_estimates import DAY, MODEL, Chat, database, estimates
 
 __all__ = ["database"]
@@ -230,3 +232,53 @@ async def test_for_how_long_a_limit_holds_survives_a_restart(database):
         again = estimates(database, clock=lambda day=day: 1_000_000.0 + day * DAY)
         await again.load_limits()
         assert len(again.learned_limits()) == held
+
+
+# Failures
+
+
+def failed_run(estimate, steps):
+    """A run that failed after its tools had added so many tokens of text."""
+    current, system_message = user("now"), system("be kind")
+    projection = Projection(
+        [system_message, current],
+        [system_message],
+        current,
+        [system_message],
+        None,
+        Report(sections={"window": 6000}),
+    )
+    added = [tool("ab " * steps)] if steps else []
+    return RunUsage(estimate), projection, [system_message, current, *added]
+
+
+@pytest.mark.parametrize(("steps", "limit"), [(9000, 8192), (0, 4200)])
+async def test_what_tools_added_counts_in_what_proved_too_long(steps, limit):
+    made = estimates()
+    estimate = await made.estimate([MODEL], "c")
+    run, projection, final = failed_run(estimate, steps)
+    text = "maximum context length is 8192 tokens"
+    learn_from_failure(made, run, projection, final, text)
+    assert run.settled and (await made.estimate([MODEL], "c")).model_limit == limit
+
+
+# Scripts
+
+
+@pytest.mark.parametrize(
+    ("text", "feature", "factor"), [("か" * 1000, "kana", 0.7), ("😀" * 1000, "other", 3.0)]
+)
+async def test_a_thousand_kana_or_emoji_of_the_vocabulary_are_corrected_by_reports(
+    text, feature, factor
+):
+    made = estimates()
+    await made.tokens.load()
+    counts = made.tokens.counts_of(user(text))
+    assert counts[FEATURES.index(feature)] == sum(counts) - 1 == 1000
+    for chat in range(4):
+        for turn in range(1, 5):
+            estimate = await made.estimate([MODEL], f"c{chat}")
+            prompt = tuple(count * turn for count in counts)
+            made.report(estimate, Sent(add(prompt, PROMPT)), round(turn * (1000 * factor + 4)))
+    new = await made.estimate([MODEL], "new")
+    assert new.tokens(counts) == pytest.approx(1000 * factor, rel=0.05)

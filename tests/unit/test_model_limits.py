@@ -77,6 +77,11 @@ STATED = [
         "(TPM): Limit 30000, Requested 47652.",
         30000,
     ),
+    (
+        "Request too large for model `llama-3.3-70b` on tokens per minute (TPM): Limit 12000, "
+        "Requested 17200, please reduce your message size, 'code': 'rate_limit_exceeded'",
+        12000,
+    ),
 ]
 WITH_ANSWER = [
     (
