@@ -71,14 +71,7 @@ GROUP_LOOKUP_SECONDS = 3
 # The host finds the plugin's tools by this when it is switched off or limited.
 _MAIN = f"{__package__}.main"
 _ESTIMATE_CACHE = 10_000
-
-
-def _is_unsaved(message: Any) -> bool:
-    # pydantic's own way to a private attribute costs a long chat ten milliseconds.
-    private = getattr(message, "__pydantic_private__", None)
-    if private is None:
-        return bool(getattr(message, "_no_save", False))
-    return bool(private.get("_no_save"))
+_NOTHING_PRIVATE: dict[str, Any] = {}
 
 
 class Host:
@@ -150,15 +143,17 @@ class Host:
 
     def saved_messages(self, messages: Sequence[Any]) -> list[Any]:
         """The messages of a list that the host stores."""
-        kept, system_seen = [], False
-        for message in messages:
-            if message.role == "system" and not system_seen:
-                system_seen = True
-                continue
-            if message.role in ("user", "assistant") and _is_unsaved(message):
-                continue
-            kept.append(message)
-        return kept
+        prompt = next((m for m in messages if m.role == "system"), None)
+        # Every message of a long chat, at every request: no call for each.
+        return [
+            m
+            for m in messages
+            if m is not prompt
+            and not (
+                m.role in ("user", "assistant")
+                and (m.__pydantic_private__ or _NOTHING_PRIVATE).get("_no_save")
+            )
+        ]
 
     def normalised(self, history: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
         """A stored history as the host would store it again; None if it cannot load it."""
