@@ -75,15 +75,16 @@ class OpenCuts:
         except Exception:
             logger.exception("[context_manager] %s: no journal of a request", state.session_id)
 
-    async def mend(self, conversation_id: str, messages: list[Any]) -> None:
+    async def mend(self, state: RequestState, messages: list[Any]) -> None:
         """Repairs a list that was loaded from a conversation still cut."""
+        conversation_id = state.conversation_id or ""
         mended = await mend_left_behind(self.host, self.journal, conversation_id, messages)
         for cut in self._cuts.get(conversation_id, []):
             repaired = repaired_list(self.host, cut, messages) if cut.open_cut else None
             if repaired is not None:
                 messages[:], mended = repaired, True
         if mended:
-            logger.info("[context_manager] %s: cut history repaired on load", conversation_id)
+            logger.info("[context_manager] %s: cut history repaired on load", state.session_id)
 
     async def settle(self, state: RequestState) -> bool:
         """A request's task has ended: checks what was saved, and hands it on.

@@ -139,7 +139,7 @@ class RequestFlow:
             # A remote agent keeps its own history and reads the prompt from here.
             await self._inject_sections(state)
             return
-        await self.cuts.mend(state.conversation_id or "", messages)
+        await self.cuts.mend(state, messages)
         projection = await self._project(event, state, messages)
         state.projection, state.run_context = projection, run_context
         if state.recalled is not None:
