@@ -46,6 +46,8 @@ VERSION = "0.1.0"
 DATABASE_NAME = "context_manager.db"
 # The host's hooks may fire before initialize() has ended.
 READY_SECONDS = 5
+# A hook that has begun takes milliseconds; one that hangs must not hold a reload up.
+STEP_SECONDS = 5
 FIRST, LAST = sys.maxsize, -sys.maxsize
 
 
@@ -74,6 +76,7 @@ class ContextManagerPlugin(Star):
         self.closed = False
         self.version = VERSION
         self._ready = asyncio.Event()
+        self._steps: set[asyncio.Future[None]] = set()
         # Closes in reverse order what was opened, also where one of them fails.
         self._closing = contextlib.AsyncExitStack()
         register_routes(context, self)
@@ -157,6 +160,9 @@ class ContextManagerPlugin(Star):
         self.closed = True
         if self.flow is not None:
             self.flow.close()
+        if self._steps:
+            # A request that is just being cut needs the journal for it.
+            await asyncio.wait(self._steps, timeout=STEP_SECONDS)
         await self._closing.aclose()
 
     # Requests
@@ -204,6 +210,8 @@ class ContextManagerPlugin(Star):
 
     async def _guarded(self, event: AstrMessageEvent, step: Awaitable[None]) -> None:
         started = time.perf_counter()
+        ended = asyncio.get_running_loop().create_future()
+        self._steps.add(ended)
         try:
             await step
         except Exception:  # noqa: BLE001  the border to the host
@@ -212,6 +220,9 @@ class ContextManagerPlugin(Star):
                 event.unified_msg_origin,
             )
             self.flow.fail(event)
+        finally:
+            self._steps.discard(ended)
+            ended.set_result(None)
         self.flow.spent(event, time.perf_counter() - started)
 
     # Commands
