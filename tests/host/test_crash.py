@@ -222,6 +222,34 @@ def test_a_list_that_the_host_cut_once_more_is_repaired_after_a_crash(
         _assert_the_turn_is_whole(chat, committed)
 
 
+def test_a_request_that_a_reload_meets_while_it_is_built_is_in_the_journal(
+    model: ScriptedModel,
+) -> None:
+    """Its recall waits for an embedding provider that hangs."""
+    config = HostConfig(with_embeddings=True, plugin_config={"recent_context_token_budget": 4000})
+    with HostProcess(config, model) as host:
+        chat = Session(host)
+        chat.seed(HISTORY)
+        chat.say("hello")
+        assert chat.change(memory_enabled=True)[0] == 200
+        memory = {"session_id": chat.origin, "text": "the train left on time"}
+        assert host.web.api("POST", "memories", memory)[0] == 200
+        gate = model.gate(f"crash{chat.number}")
+        model.embeddings.mode = "hang"
+        asked = f"when did the train leave? #gate:crash{chat.number}"
+        chat.start(asked)
+        wait_until(
+            lambda: any(asked[:20] in "".join(c) for c in model.embeddings.calls), "a recall"
+        )
+        host.web.reload_plugin()
+        gate.wait_entered()
+        model.embeddings.mode = "ok"
+        noted = rows(host, "SELECT session_id FROM journal_requests")
+        gate.release()
+        host.web.wait_settled(chat.origin)
+    assert [row["session_id"] for row in noted] == [chat.origin]
+
+
 # At any moment
 
 
