@@ -22,9 +22,9 @@ def questions(request: object) -> list[int]:
 
 @pytest.fixture
 def chat(host: HostProcess) -> Session:
-    """A private chat with a history that fits the budget."""
+    """A private chat with a history that fits the budget, whatever other chats taught."""
     chat = Session(host)
-    chat.seed(mixed_history(TURNS, 200))
+    chat.seed(mixed_history(TURNS, 100))
     return chat
 
 
@@ -80,7 +80,7 @@ def test_a_topic_needs_a_known_session_and_something_before_it(host: HostProcess
 
 def test_a_group_that_talks_by_itself_begins_a_new_topic(host: HostProcess) -> None:
     chat = Session(host, "group", topic_idle_messages=4)
-    chat.seed(mixed_history(TURNS, 200))
+    chat.seed(mixed_history(TURNS, 100))
     assert len(questions(chat.ask(f"first of {chat.number}"))) == TURNS
     seen = group_messages(host)
     for number, addressed in enumerate((False, False, True, False, False, False, False), 1):
