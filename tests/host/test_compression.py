@@ -302,21 +302,37 @@ def test_a_failure_moves_nothing_and_starts_a_pause_that_survives_a_restart(
         own.close()
 
 
-def test_a_summary_is_never_made_of_a_cut_copy_that_is_not_repaired_yet(
-    host: HostProcess,
-) -> None:
-    mark = new_mark()
-    chat = Session(host, "group", recent_context_token_budget=4000)
+def _cut_and_not_repaired(
+    chat: Session, mark: str, words: str, meanwhile: Callable[[], object] = lambda: None
+) -> tuple[list[dict], Gate]:
+    """A finished request whose repair waits behind the next one; its history and that gate."""
     history = marked(mark, 20, 1000)
     chat.seed(history)
     names = new_mark(), new_mark()
-    first, second = map(host.model.gate, names)
-    chat.start(f"#tool:answer_user*1 #gate:{names[0]}")
+    first, second = map(chat.host.model.gate, names)
+    chat.start(f"{words} #gate:{names[0]}")
     first.wait_entered()
+    # Holds the lock that every repair waits for.
     chat.start(f"waiting #gate:{names[1]}", sender=1)
-    host.web.wait_at_lock(chat.origin, 2)
+    chat.host.web.wait_at_lock(chat.origin, 2)
+    meanwhile()
     first.release()
     second.wait_entered()
+    return history, second
+
+
+def _assert_all_of_it_is_summarised(chat: Session, mark: str, history: list, job: dict) -> None:
+    assert job["state"] == "done" and job["covered"] >= len(history), job
+    [prompt] = summaries(chat, f"<{mark}-0>")
+    assert f"<{mark}-39>" in prompt
+    assert chat.row()["coverage"]["out_of_date"] is False
+
+
+def test_a_summary_is_never_made_of_a_cut_copy_that_is_not_repaired_yet(
+    host: HostProcess,
+) -> None:
+    chat, mark = Session(host, "group", recent_context_token_budget=4000), new_mark()
+    history, second = _cut_and_not_repaired(chat, mark, "#tool:answer_user*1")
     stored = len(chat.stored)
     job = compressed(chat)
     second.release()
@@ -324,37 +340,19 @@ def test_a_summary_is_never_made_of_a_cut_copy_that_is_not_repaired_yet(
     if host.config.version != "4.26.7":
         # Otherwise the host stored the whole history at once and nothing was at stake.
         assert stored < len(history)
-    assert job["state"] == "done" and job["covered"] >= len(history), job
-    [prompt] = summaries(chat, f"<{mark}-0>")
-    assert f"<{mark}-39>" in prompt
-    assert chat.row()["coverage"]["out_of_date"] is False
+    _assert_all_of_it_is_summarised(chat, mark, history, job)
 
 
 def test_a_new_instance_reads_the_whole_history_behind_a_cut_of_the_old_one(
     host: HostProcess,
 ) -> None:
-    mark = new_mark()
-    chat = Session(host, "group", recent_context_token_budget=4000)
-    history = marked(mark, 20, 1000)
-    chat.seed(history)
-    names = new_mark(), new_mark()
-    first, second = map(host.model.gate, names)
-    chat.start(f"cut #gate:{names[0]}")
-    first.wait_entered()
-    # Holds the lock that both instances' repairs wait for.
-    chat.start(f"waiting #gate:{names[1]}", sender=1)
-    host.web.wait_at_lock(chat.origin, 2)
-    host.web.reload_plugin()
-    first.release()
-    second.wait_entered()
+    chat, mark = Session(host, "group", recent_context_token_budget=4000), new_mark()
+    history, second = _cut_and_not_repaired(chat, mark, "cut", host.web.reload_plugin)
     assert len(chat.stored) < len(history)
     job = compressed(chat)
     second.release()
     chat.finish()
-    assert job["state"] == "done" and job["covered"] >= len(history), job
-    [prompt] = summaries(chat, f"<{mark}-0>")
-    assert f"<{mark}-39>" in prompt
-    assert chat.row()["coverage"]["out_of_date"] is False
+    _assert_all_of_it_is_summarised(chat, mark, history, job)
     assert chat.stored[: len(history)] == history
 
 
