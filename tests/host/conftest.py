@@ -16,6 +16,7 @@ from dev.scripted_model import ScriptedModel
 from .profiles import NONE, VERSIONS, Profile
 
 HOSTS_AT_ONCE = 4
+_numbers = itertools.count(1)
 
 
 class HostPool:
@@ -26,7 +27,11 @@ class HostPool:
         self._hosts: OrderedDict[tuple, HostProcess] = OrderedDict()
 
     def get(self, version: str, profile: Profile) -> HostProcess:
-        """Returns the running host of a profile; starts it if need be."""
+        """Returns the running host of a profile; starts it if need be.
+
+        Its chats use a model of their own: what the plugin learned of how another test's
+        model counts must not move their windows.
+        """
         key = (version, profile.name)
         host = self._hosts.get(key)
         if host is None or not host.running:
@@ -36,6 +41,7 @@ class HostPool:
                 self._hosts.popitem(last=False)[1].close()
             self._hosts[key] = self.start(profile.config(version))
         self._hosts.move_to_end(key)
+        self._hosts[key].web.probe("use_model", model=f"scripted-{next(_numbers)}")
         return self._hosts[key]
 
     def start(self, config: HostConfig) -> HostProcess:
@@ -74,9 +80,6 @@ def hosts(model: ScriptedModel) -> Iterator[HostPool]:
 def host(request: pytest.FixtureRequest, hosts: HostPool) -> HostProcess:
     """A host of each version with the plugin, a small budget and no limits of its own."""
     return hosts.get(request.param, NONE)
-
-
-_numbers = itertools.count(1)
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """What a killed process leaves behind is put back exactly, and nothing else is touched."""
 
 import sqlite3
-from types import SimpleNamespace
 
 import pytest
+from astrbot.core.agent.message import TextPart, bind_checkpoint_messages
 from astrbot_plugin_context_manager.database import Database
 from astrbot_plugin_context_manager.errors import JournalDamaged, StorageUnavailable
 from astrbot_plugin_context_manager.fingerprint import fingerprint
@@ -206,36 +206,24 @@ async def test_conversations_that_rest_for_long_are_forgotten_at_a_start(journal
 # Fingerprints
 
 
-def as_object(message, checkpoint=None):
-    content = message["content"]
-    if isinstance(content, list):
-        content = [SimpleNamespace(_no_save=False, **part) for part in content]
-    return SimpleNamespace(
-        role=message["role"],
-        content=content,
-        tool_calls=message.get("tool_calls"),
-        tool_call_id=message.get("tool_call_id"),
-        _checkpoint_after=checkpoint,
-    )
-
-
 def test_objects_and_stored_messages_have_the_same_fingerprint():
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     stored = [
         QUESTION,
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "content": "found", "tool_call_id": "1"},
         {"role": "_checkpoint", "content": {"id": "x"}},
         ANSWER,
+        {"role": "user", "content": [{"type": "text", "text": "this?"}, picture]},
+        {"role": "assistant", "content": [{"type": "think", "think": "a cat"}]},
     ]
-    bound = [as_object(m) for m in stored if m["role"] != "_checkpoint"]
-    bound[2]._checkpoint_after = SimpleNamespace(id="x")
-    assert fingerprint(bound) == fingerprint(stored)
+    assert fingerprint(bind_checkpoint_messages(stored)) == fingerprint(stored)
 
 
 def test_temporary_parts_do_not_count():
-    message = as_object(QUESTION)
-    message.content.append(SimpleNamespace(type="text", text="recalled", _no_save=True))
+    [message] = bind_checkpoint_messages([QUESTION])
+    message.content.append(TextPart(text="recalled").mark_as_temp())
     assert fingerprint([message]) == fingerprint([QUESTION])
 
 

@@ -19,13 +19,14 @@ GATES = Path("data/temp/gates")
 
 
 class Probe(Star):
-    """Registers the tools and one route."""
+    """Registers the tools and the routes."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         GATES.mkdir(parents=True, exist_ok=True)
         context.register_web_api(f"/{NAME}/running", self.running, ["GET"], "Running work")
         context.register_web_api(f"/{NAME}/hold_lock", self.hold_lock, ["GET"], "Hold a lock")
+        context.register_web_api(f"/{NAME}/use_model", self.use_model, ["GET"], "Use a model")
         self._holders: set[asyncio.Task] = set()
 
     async def running(self) -> dict:
@@ -47,6 +48,11 @@ class Probe(Star):
 
         self._holders.add(asyncio.create_task(hold(request.query.get("session_id"))))
         return {"queued": True}
+
+    async def use_model(self) -> dict:
+        """From now on all chats use that model of their provider."""
+        self.context.get_using_provider().set_model(request.query.get("model"))
+        return {"used": True}
 
     @filter.llm_tool(name="lookup")
     async def lookup(self, event: AstrMessageEvent, text: str):
