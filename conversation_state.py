@@ -4,8 +4,8 @@ Window, new topic and what the summary covers. Invariants:
 
 * All of it is in the database; memory holds what was used last, within bounds.
 * A database that fails costs the memory of what is not held, never a request.
-* A covered part that was edited covers nothing. It is hashed once; after that its
-  texts tell, by a quicker hash, whether it is still the same.
+* A covered part that was edited covers nothing. It is hashed once; after that a
+  quicker fingerprint tells whether it is still the same.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from typing import Any
 
 from .bounded import BoundedMap
 from .errors import StorageUnavailable
+from .fingerprint import fingerprint
 from .host import Host
 from .limits import Limits, TopicMark, WindowMark
-from .message_text import field, text_of
 from .prompt_estimates import Estimate
 from .request_log import RequestLog
 from .settings import Settings
@@ -149,19 +149,13 @@ class ConversationState:
             return 0
         if version is None or version.conversation_id != conversation_id:
             return 0
-        state = (version.id, _texts_hash(history[: version.covered]))
+        state = (version.id, fingerprint(history[: version.covered]))
         known = self._checked.get(conversation_id)
         if known is None or known[0] != state:
             covered = await asyncio.to_thread(covered_messages, version, conversation_id, history)
             known = (state, covered)
             self._checked[conversation_id] = known
         return known[1]
-
-
-def _texts_hash(messages: Sequence[Any]) -> int:
-    """A number that changes with every edit of what is said in the messages."""
-    contents = (field(message, "content") for message in messages)
-    return hash(tuple(c if isinstance(c, str) else text_of(c, media=True) for c in contents))
 
 
 def limits_of(

@@ -29,49 +29,55 @@ def fingerprint(messages: Sequence[Any]) -> Fingerprint:
     """
     pieces: list[str] = []
     count = len(messages)
-    # Every message of a long chat, at every request: plain ones are read directly.
+    # Every object of a long chat, at every request: no call for each, and pydantic's
+    # own way to a private attribute costs more than all the rest.
     for message in messages:
         if isinstance(message, dict):
-            role, content = message.get("role"), message.get("content")
-            calls, call_id = message.get("tool_calls"), message.get("tool_call_id")
-            checkpoint = None
-        else:
-            role, content = message.role, message.content
-            calls, call_id = message.tool_calls, message.tool_call_id
-            checkpoint = _private(message, "_checkpoint_after")
-        if role == CHECKPOINT_ROLE:
-            pieces.append(_checkpoint(content))
+            pieces += _of_record(message)
             continue
-        pieces.append(f"{role}")
+        content, private = message.content, message.__pydantic_private__
+        pieces.append(message.role)
         if type(content) is str:
             pieces.append(content)
-        else:
-            pieces.extend(_parts(content))
-        if calls or call_id:
-            pieces.append(f"\x01{tool_calls_of(message)}\x02{call_id or ''}")
-        if checkpoint is not None:
+        elif content:
+            for part in content:
+                if not part.__pydantic_private__["_no_save"]:
+                    text = part.__dict__.get("text")
+                    pieces.append("\x05" + text if type(text) is str else _other(part))
+        if message.tool_calls or message.tool_call_id:
+            pieces.append(_calls(message))
+        if (checkpoint := private["_checkpoint_after"]) is not None:
             count += 1
             pieces.append(_checkpoint(checkpoint))
     whole = "\x03".join(pieces).encode("utf-8", "surrogatepass")
     return Fingerprint(count, hashlib.sha256(whole).hexdigest()[:32])
 
 
-def _private(model: Any, name: str) -> Any:
-    """A private attribute; pydantic's own way to it costs more than all the rest."""
-    private = getattr(model, "__pydantic_private__", None)
-    return getattr(model, name, None) if private is None else private.get(name)
+def _of_record(record: dict[str, Any]) -> Iterator[str]:
+    """The pieces of a stored message or checkpoint."""
+    role, content = record.get("role"), record.get("content")
+    if role == CHECKPOINT_ROLE:
+        yield _checkpoint(content)
+        return
+    yield f"{role}"
+    for part in parts_of(content):
+        text = part_text(part)
+        mark = "" if part is content else "\x05"
+        yield mark + text if text is not None else _other(part)
+    if record.get("tool_calls") or record.get("tool_call_id"):
+        yield _calls(record)
 
 
 def _checkpoint(content: Any) -> str:
     return f"\x04{field(content, 'id')}"
 
 
-def _parts(content: Any) -> Iterator[str]:
-    for part in parts_of(content):
-        if not isinstance(part, str | dict) and _private(part, "_no_save"):
-            continue
-        text = part_text(part)
-        yield f"\x05{text}" if text is not None else f"\x06{_dumped(part)}"
+def _calls(message: Any) -> str:
+    return f"\x01{tool_calls_of(message)}\x02{field(message, 'tool_call_id') or ''}"
+
+
+def _other(part: Any) -> str:
+    return f"\x06{_dumped(part)}"
 
 
 def _dumped(part: Any) -> str:

@@ -154,7 +154,11 @@ def has_content(message: Any) -> bool:
     if isinstance(content, str):
         # Every message of a long history passes here.
         return bool(content) and not content.isspace()
-    return any(media_kind(part) or (part_text(part) or "").strip() for part in parts_of(content))
+    for part in parts_of(content):
+        text = part_text(part)
+        if (text and not text.isspace()) or media_kind(part):
+            return True
+    return False
 
 
 def is_inside(text: str, position: int) -> bool:
