@@ -36,7 +36,7 @@ from .options import OPTIONS
 from .storage import Session, Storage, Version, kind_of
 from .summary_text import default_template
 from .texts import both
-from .watermark import covered_messages, without_checkpoints
+from .watermark import without_checkpoints
 
 ROW = (
     "session_id",
@@ -77,7 +77,7 @@ async def refresh_tools(plugin: Any) -> None:
 
 
 class SessionApi:
-    """The handlers; ``plugin`` offers storage, compressor, host, tokens and closed."""
+    """The handlers; ``plugin`` offers storage, flow, compressor, host, tokens and closed."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin
@@ -129,11 +129,13 @@ class SessionApi:
         """How much of the current conversation the summary covers."""
         version = await self._storage.latest_coverage(session_id)
         conversation_id, history = await self._plugin.host.load_history(session_id)
-        covered = await asyncio.to_thread(covered_messages, version, conversation_id, history)
+        messages = without_checkpoints(history)
+        state = self._plugin.flow.conversations
+        covered = await state.covered(session_id, conversation_id, messages)
         return {
             "conversation_id": conversation_id,
             "messages": covered,
-            "total": len(without_checkpoints(history)),
+            "total": len(messages),
             "out_of_date": version is not None and not covered,
             "model": version.model if version else None,
             "created_at": version.created_at if version else None,

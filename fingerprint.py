@@ -7,7 +7,7 @@ without building either form from the other.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .message_text import CHECKPOINT_ROLE, field, part_text, parts_of, tool_calls_of
@@ -53,19 +53,21 @@ def fingerprint(messages: Sequence[Any]) -> Fingerprint:
     return Fingerprint(count, hashlib.sha256(whole).hexdigest()[:32])
 
 
-def _of_record(record: dict[str, Any]) -> Iterator[str]:
+def _of_record(record: dict[str, Any]) -> list[str]:
     """The pieces of a stored message or checkpoint."""
     role, content = record.get("role"), record.get("content")
     if role == CHECKPOINT_ROLE:
-        yield _checkpoint(content)
-        return
-    yield f"{role}"
-    for part in parts_of(content):
-        text = part_text(part)
-        mark = "" if part is content else "\x05"
-        yield mark + text if text is not None else _other(part)
+        return [_checkpoint(content)]
+    pieces = [f"{role}"]
+    if isinstance(content, str):
+        pieces.append(content)
+    else:
+        for part in parts_of(content):
+            text = part_text(part)
+            pieces.append(_other(part) if text is None else "\x05" + text)
     if record.get("tool_calls") or record.get("tool_call_id"):
-        yield _calls(record)
+        pieces.append(_calls(record))
+    return pieces
 
 
 def _checkpoint(content: Any) -> str:

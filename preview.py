@@ -21,7 +21,7 @@ from .context_logic import Cost, Limits, Projection, build
 from .conversation_state import Remembered, limits_of
 from .host import Host
 from .host_types import host_limit
-from .message_text import Draft, field, text_of
+from .message_text import Draft, field, part_text, parts_of, text_of
 from .prompt_estimates import Estimate
 from .request_flow import RequestFlow
 from .request_record import SentHead, head_sizes
@@ -165,11 +165,18 @@ class _Messages:
 
 def _plain(message: dict[str, Any]) -> bool:
     """Whether the host can load a message for sure, without trying."""
-    return (
-        len(message) == 2
-        and message.get("role") in ("user", "assistant")
-        and isinstance(message.get("content"), str)
-    )
+    if len(message) != 2 or message.get("role") not in ("user", "assistant"):
+        return False
+    content = message.get("content")
+    if isinstance(content, list):
+        return bool(content) and all(map(_plain_part, content))
+    return isinstance(content, str)
+
+
+def _plain_part(part: Any) -> bool:
+    if not isinstance(part, dict) or len(part) != 2:
+        return False
+    return part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 def _built(host: Host, tokens: TokenCounter, basis: _Basis, limit: int) -> dict[str, Any]:
@@ -223,8 +230,11 @@ def _about(messages: Sequence[dict[str, Any]], tokens: TokenCounter) -> int:
 
 def _length(message: dict[str, Any]) -> int:
     content = message.get("content")
-    text = content if isinstance(content, str) else text_of(content, media=True)
-    return FRAMING + len(text) + len(str(message.get("tool_calls") or ""))
+    if isinstance(content, str):
+        length = len(content)
+    else:
+        length = sum(len(part_text(part) or "") for part in parts_of(content))
+    return FRAMING + length + len(str(message.get("tool_calls") or ""))
 
 
 def _zones(projection: Projection, basis: _Basis) -> Zones:
@@ -251,7 +261,7 @@ def _reason(projection: Projection, basis: _Basis) -> str:
 
 
 def _kinds(projection: Projection) -> Sequence[tuple[Any, str]]:
-    stored = {id(message) for message in projection.before}
+    stored = set(map(id, projection.before))
     shown, window = [], False
     for message in projection.handed_over:
         if not window and field(message, "role") == "system":

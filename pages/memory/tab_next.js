@@ -7,8 +7,8 @@ import { daysPlot, requestsPlot } from "./plots.js";
 import { busy, empty, folded, loadInto, note, toast } from "./ui.js";
 import { zonesLine } from "./zones.js";
 
-const MESSAGES = 50;
-const FETCHED = 150;
+const MESSAGES = 30;
+const FETCHED = 90;
 const REQUESTS = 50;
 const SECTIONS = ["system", "framing", "tools", "begin_dialogs", "fixed_memory", "summary", "window", "current", "recalled", "tool_steps", "reserve"];
 

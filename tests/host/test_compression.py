@@ -370,10 +370,8 @@ def test_a_call_that_fails_is_tried_three_times_and_then_reported(
     chat, mark = Session(host, summary="older summary"), new_mark()
     chat.seed(marked(mark, 5))
     script(mark, reply)
-    started = time.monotonic()
     job = compressed(chat)
     assert job["state"] == "failed" and "共调用 3 次" in job["message"], job
-    assert time.monotonic() - started < 25
     assert chat.row()["summary"] == "older summary"
 
 

@@ -237,7 +237,7 @@ def test_many_sessions_and_long_chats_stay_quick(
     expect(page.find(f".session-row[data-session='{big['id']}']")).to_be_visible()
     texts = opened("[data-field=summary]")
     page.tab("next")
-    expect(page.find(".messages + .row")).to_contain_text("显示 50 条，共")
+    expect(page.find(".messages + .row")).to_contain_text("显示 30 条，共")
     messages = opened(".message")
     page.search("")
     expect(page.find(".session-row")).not_to_have_count(2)

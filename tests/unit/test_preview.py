@@ -1,10 +1,11 @@
 """The preview is what a request would send, and looking at it changes nothing."""
 
-import asyncio
+import threading
 import time
 from types import SimpleNamespace
 
 import pytest
+from astrbot_plugin_context_manager import preview as preview_module
 from astrbot_plugin_context_manager.calibration import NOTHING
 from astrbot_plugin_context_manager.context_logic import Limits, WindowMark, build
 from astrbot_plugin_context_manager.host import ChatProvider, Host
@@ -180,15 +181,18 @@ async def test_a_conversation_the_host_cannot_load_is_said_to_be_unreadable(flow
     assert (await shown(flow, storage))["left_out"]["reason"] == "unreadable"
 
 
-async def test_a_chat_of_many_thousand_messages_is_built_off_the_event_loop(flow, storage):
-    flow.host.history = dialogue(60_000)
-    task = asyncio.create_task(shown(flow, storage))
-    turns_of_the_loop = 0
-    while not task.done():
-        await asyncio.sleep(0.001)
-        turns_of_the_loop += 1
-    assert len(task.result()["messages"]) > 1000
-    assert turns_of_the_loop > 20
+async def test_a_preview_is_built_off_the_event_loop(flow, storage, monkeypatch):
+    threads = []
+    built = preview_module._built
+
+    def watched(*args):
+        threads.append(threading.current_thread())
+        return built(*args)
+
+    monkeypatch.setattr(preview_module, "_built", watched)
+    flow.host.history = dialogue(3)
+    await shown(flow, storage)
+    assert len(threads) == 1 and threads[0] is not threading.main_thread()
 
 
 async def test_a_limit_keeps_the_head_and_the_newest_messages(flow, storage):

@@ -16,6 +16,8 @@ from astrbot_plugin_context_manager.transfer import (
     parse,
 )
 
+from .growth import FACTOR, IN_LINE
+
 GROUP = "qq:GroupMessage:100"
 HOSTILE = "</textarea><script>alert(1)</script>\u202e'; DROP TABLE sessions; --"
 
@@ -224,11 +226,15 @@ async def test_a_document_for_people_holds_memory_summary_and_messages(storage):
     assert HOSTILE in text and "# 摘要" in text and "**[1] user**\n\n你好\ufffd" in text
 
 
-async def test_ten_thousand_sessions_are_imported_within_a_few_seconds(storage):
-    entries = [
-        {"session_id": f"qq:GroupMessage:{n}", "summary": f"text {n}"} for n in range(10_000)
-    ]
-    content, began = document(*entries), time.perf_counter()
-    assert len(await put(storage, content)) == 50_000
-    assert time.perf_counter() - began < 5
+async def test_an_import_takes_time_that_grows_with_its_sessions(storage):
+    spent = []
+    for count in (10_000 // FACTOR, 10_000):
+        entries = [
+            {"session_id": f"qq:GroupMessage:{n}", "summary": f"text {n} of {count}"}
+            for n in range(count)
+        ]
+        content, began = document(*entries), time.perf_counter()
+        assert len(await put(storage, content)) >= count
+        spent.append(time.perf_counter() - began)
+    assert spent[1] / spent[0] < IN_LINE
     assert (await storage.list_sessions("", "", "", 1, 0))[1] == 10_000

@@ -1,12 +1,15 @@
 """The page's border: what comes in is checked, what goes wrong has its status."""
 
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
 from astrbot.api.web import PluginRequest, bind_request_context
 from astrbot_plugin_context_manager.compression import Compressor
 from astrbot_plugin_context_manager.errors import StorageUnavailable
+from astrbot_plugin_context_manager.request_flow import RequestFlow
+from astrbot_plugin_context_manager.request_log import RequestLog
 from astrbot_plugin_context_manager.settings import Settings
 from astrbot_plugin_context_manager.storage import Storage
 from astrbot_plugin_context_manager.texts import Texts
@@ -98,7 +101,9 @@ async def page(tmp_path):
         setting_problems=[],
         shelf=None,
         memory=None,
-        flow=None,
+        flow=RequestFlow(
+            host, tokens, Settings(), storage, time.time, RequestLog(storage.database)
+        ),
         version="0",
         closed=False,
     )

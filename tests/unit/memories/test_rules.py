@@ -1,7 +1,6 @@
 """The rules at the door: what is a memory, and what only repeats one."""
 
 import contextlib
-import time
 
 import pytest
 from astrbot_plugin_context_manager.errors import MemoryRefused
@@ -19,6 +18,7 @@ from astrbot_plugin_context_manager.memory_recall import line_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..growth import IN_LINE, growth
 from .parts import memory
 
 SAME = [
@@ -188,12 +188,13 @@ def test_a_text_that_reads_like_an_instruction_is_flagged(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["=", "-", "<", "#", "忽略", "you must ", "=- ", "\u200d"])
-def test_a_hostile_text_is_judged_in_no_time(text: str) -> None:
-    started = time.monotonic()
-    for ending in ("", "x", "\n="):
-        with contextlib.suppress(MemoryRefused):
-            entry_of((text * MAX_CHARACTERS)[: MAX_CHARACTERS - 2] + ending)
-    assert time.monotonic() - started < 1
+def test_a_hostile_text_is_judged_in_time_that_grows_with_its_length(text: str) -> None:
+    def judge(length: int) -> None:
+        for ending in ("", "x", "\n="):
+            with contextlib.suppress(MemoryRefused):
+                entry_of((text * length)[:length] + ending)
+
+    assert growth(judge, MAX_CHARACTERS - 2) < IN_LINE
 
 
 @pytest.mark.parametrize("text", HARMLESS)
