@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 from .message_text import CHECKPOINT_ROLE, field, part_text, parts_of, tool_calls_of
 
+# The host saves even a message that is marked otherwise if its role is another one.
+UNSAVED_ROLES = ("user", "assistant")
+
 
 class Fingerprint(NamedTuple):
     """Number of stored entries, checkpoints included, and a hash of them."""
@@ -20,23 +23,36 @@ class Fingerprint(NamedTuple):
     digest: str
 
 
-def fingerprint(messages: Sequence[Any]) -> Fingerprint:
+def fingerprint(messages: Sequence[Any], prompt: Any = None) -> Fingerprint:
     """The fingerprint of messages as the host stores them.
 
     Args:
-        messages: Without those that the host does not save; checkpoints may be
-            messages of their own or bound to the one before them.
+        messages: All stored ones, or all of the host's objects; those that it does not
+            save do not count. Checkpoints may be messages of their own or bound to the
+            one before them.
+        prompt: The system message among them that the host does not save.
     """
+    if messages and isinstance(messages[0], dict):
+        count, pieces = len(messages), [p for record in messages for p in _of_record(record)]
+    else:
+        count, pieces = _of_objects(messages, prompt)
+    whole = "\x03".join(pieces).encode("utf-8", "surrogatepass")
+    return Fingerprint(count, hashlib.sha256(whole).hexdigest()[:32])
+
+
+def _of_objects(messages: Sequence[Any], prompt: Any) -> tuple[int, list[str]]:
+    """How many entries the host stores for its objects, and their pieces."""
     pieces: list[str] = []
     count = len(messages)
-    # Every object of a long chat, at every request: no call for each, and pydantic's
+    # Every message of a long chat, at every request: no call for each, and pydantic's
     # own way to a private attribute costs more than all the rest.
     for message in messages:
-        if isinstance(message, dict):
-            pieces += _of_record(message)
+        role, content = message.role, message.content
+        private = message.__pydantic_private__
+        if message is prompt or (private["_no_save"] and role in UNSAVED_ROLES):
+            count -= 1
             continue
-        content, private = message.content, message.__pydantic_private__
-        pieces.append(message.role)
+        pieces.append(role)
         if type(content) is str:
             pieces.append(content)
         elif content:
@@ -49,8 +65,7 @@ def fingerprint(messages: Sequence[Any]) -> Fingerprint:
         if (checkpoint := private["_checkpoint_after"]) is not None:
             count += 1
             pieces.append(_checkpoint(checkpoint))
-    whole = "\x03".join(pieces).encode("utf-8", "surrogatepass")
-    return Fingerprint(count, hashlib.sha256(whole).hexdigest()[:32])
+    return count, pieces
 
 
 def _of_record(record: dict[str, Any]) -> list[str]:

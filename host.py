@@ -16,6 +16,7 @@ from typing import Any
 
 from .archive import HostConversation
 from .context_logic import Cost, Draft
+from .fingerprint import UNSAVED_ROLES
 from .host_answers import described_answer, fallback_ids
 from .host_types import ChatProvider, LLMAnswer
 from .host_warnings import context_settings, warning
@@ -71,7 +72,6 @@ GROUP_LOOKUP_SECONDS = 3
 # The host finds the plugin's tools by this when it is switched off or limited.
 _MAIN = f"{__package__}.main"
 _ESTIMATE_CACHE = 10_000
-_NOTHING_PRIVATE: dict[str, Any] = {}
 
 
 class Host:
@@ -143,17 +143,17 @@ class Host:
 
     def saved_messages(self, messages: Sequence[Any]) -> list[Any]:
         """The messages of a list that the host stores."""
-        prompt = next((m for m in messages if m.role == "system"), None)
-        # Every message of a long chat, at every request: no call for each.
+        prompt = self.prompt_of(messages)
         return [
             m
             for m in messages
             if m is not prompt
-            and not (
-                m.role in ("user", "assistant")
-                and (m.__pydantic_private__ or _NOTHING_PRIVATE).get("_no_save")
-            )
+            and not (m.__pydantic_private__["_no_save"] and m.role in UNSAVED_ROLES)
         ]
+
+    def prompt_of(self, messages: Sequence[Any]) -> Any:
+        """The system message that the host does not store, or None."""
+        return next((m for m in messages if m.role == "system"), None)
 
     def normalised(self, history: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
         """A stored history as the host would store it again; None if it cannot load it."""

@@ -58,16 +58,15 @@ class OpenCuts:
             self._cuts.setdefault(state.conversation_id, []).append(state)
 
     async def _note(self, state: RequestState) -> None:
-        projection = state.projection
-        before = self.host.saved_messages(projection.before)
-        sent = self.host.saved_messages([*projection.handed_over, projection.current])
+        host, projection = self.host, state.projection
+        before, sent = projection.before, [*projection.handed_over, projection.current]
         try:
             state.journal_id = await self.journal.open(
                 state.session_id,
                 state.conversation_id,
-                fingerprint(before),
-                fingerprint(sent),
-                lambda: self.host.saved_form(projection.before),
+                fingerprint(before, host.prompt_of(before)),
+                fingerprint(sent, host.prompt_of(sent)),
+                lambda: host.saved_form(before),
             )
         except StorageUnavailable:
             # The storage logs it; the cut goes on without the journal.

@@ -41,8 +41,18 @@ _SQUEEZE_STEPS = (16000, 8000, 4000, 2000, 1000, 500, 240)
 
 def split_turns(history: Sequence[Any]) -> list[tuple[int, int]]:
     """Turns as ``(start, end)`` positions; the first also holds what precedes it."""
+    # Every message of a long history passes here with every request: read directly.
     try:
-        starts = [i for i, m in enumerate(history) if m.role == "user" and _says_something(m)]
+        starts = [
+            i
+            for i, m in enumerate(history)
+            if m.role == "user"
+            and (
+                not text.isspace()
+                if type(text := m.content) is str and text
+                else _says_something(m)
+            )
+        ]
     except AttributeError:
         starts = [i for i, message in enumerate(history) if starts_turn(message)]
     if not starts:
@@ -51,10 +61,9 @@ def split_turns(history: Sequence[Any]) -> list[tuple[int, int]]:
 
 
 def _says_something(message: Any) -> bool:
-    """Every user message of a long history passes here: one that begins with text is quick."""
-    text = message.content
-    if text and type(text) is not str:
-        text = text[0].__dict__.get("text")
+    """``has_content`` of the host's messages in parts, of which most begin with a text."""
+    content = message.content
+    text = content[0].__dict__.get("text") if content else ""
     return bool(text and not text.isspace()) or has_content(message)
 
 
