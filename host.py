@@ -71,7 +71,8 @@ except ImportError:
 GROUP_LOOKUP_SECONDS = 3
 # The host finds the plugin's tools by this when it is switched off or limited.
 _MAIN = f"{__package__}.main"
-_ESTIMATE_CACHE = 10_000
+# Of texts whose estimate by the host is remembered.
+_ESTIMATED_CHARACTERS = 4_000_000
 
 
 class Host:
@@ -82,6 +83,7 @@ class Host:
         self._tokens = tokens
         self._host_counter = EstimateTokenCounter() if EstimateTokenCounter else None
         self._estimates: dict[str, int] = {}
+        self._estimated_characters = 0
         self.missing_features = list(_missing)
         self.version = str(VERSION)
 
@@ -132,8 +134,10 @@ class Host:
         known = self._estimates.get(text)
         if known is None:
             known = self._host_counter.count_tokens([Message(role="user", content=text)])
-            if len(self._estimates) >= _ESTIMATE_CACHE:
+            self._estimated_characters += len(text)
+            if self._estimated_characters > _ESTIMATED_CHARACTERS:
                 self._estimates.clear()
+                self._estimated_characters = len(text)
             self._estimates[text] = known
         return known
 

@@ -4,9 +4,13 @@ import ast
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import astrbot_plugin_context_manager.host as host_module
 import astrbot_plugin_context_manager.vocabulary as vocabulary
 import pytest
+from astrbot_plugin_context_manager.calibration import Calibration
+from astrbot_plugin_context_manager.prompt_estimates import Estimate
 from astrbot_plugin_context_manager.settings import Settings
 from astrbot_plugin_context_manager.tokens import TokenCounter
 from astrbot_plugin_context_manager.vocabulary import classes_by_script
@@ -24,6 +28,16 @@ async def counter():
 async def test_the_vocabulary_loads_from_what_every_host_has(counter):
     assert counter.ready
     assert counter.count_text("你好，世界") < 6
+
+
+def test_the_hosts_own_estimates_are_remembered_within_a_bound_of_characters(monkeypatch):
+    monkeypatch.setattr(host_module, "_ESTIMATED_CHARACTERS", 1000)
+    host = host_module.Host(SimpleNamespace(), TokenCounter())
+    measure = host.measured_by(Estimate((), None, tuple(Calibration().published), 0.1))
+    messages = [{"role": "user", "content": f"{n} " + "x" * (n % 400)} for n in range(2000)]
+    first = [measure(message) for message in messages]
+    assert [measure(message) for message in messages] == first
+    assert 0 < sum(map(len, host._estimates)) <= 1000
 
 
 async def test_hostile_texts_are_counted_without_an_error(counter):
