@@ -22,7 +22,7 @@ from .compression_log import Pause
 from .errors import StorageUnavailable
 from .request_state import SavedRequest
 from .storage import Session, Storage
-from .texts import Texts
+from .texts import LANGUAGES, Texts
 from .watermark import covered_messages, without_checkpoints
 
 logger = logging.getLogger("astrbot")
@@ -192,18 +192,27 @@ class AutoCompression:
     async def _paused(self, job: Job, found: Due, pause: Pause | None) -> str:
         """Starts the pause that a failed job calls for; returns what to say about it."""
         if job.reason == "no_gain":
-            paused = Pause(0, 0, 2 * found.uncovered, job.message)
+            paused = Pause(0, 0, 2 * found.uncovered, job.in_both)
         else:
             failures = (pause.failures if pause else 0) + 1
             seconds = PAUSES[min(failures, len(PAUSES)) - 1]
-            reason = self._texts.get(
-                "auto_retry", failures=failures, minutes=seconds // 60, reason=job.message
-            )
+            reason = _retry_in_both(job, failures, seconds // 60)
             paused = Pause(failures, int(self._clock()) + seconds, 0, reason)
         await self._compressor.log.set_pause(job.session_id, paused)
-        logger.warning("[context_manager] %s: %s", job.session_id, paused.reason)
-        return paused.reason
+        in_log = Texts("en-US").own(paused.reason)
+        logger.warning("[context_manager] %s: %s", job.session_id, in_log)
+        return self._texts.own(paused.reason)
 
     async def _notify(self, session: Session, text: str) -> None:
         if session.auto_compress_notice:
             await self._say(session.session_id, text)
+
+
+def _retry_in_both(job: Job, failures: int, minutes: int) -> str:
+    """When a failed job is tried again, in both languages, for the page."""
+    halves = []
+    for language in LANGUAGES:
+        texts = Texts(language)
+        reason = texts.own(job.in_both)
+        halves.append(texts.get("auto_retry", failures=failures, minutes=minutes, reason=reason))
+    return " / ".join(halves)

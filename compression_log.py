@@ -40,7 +40,7 @@ class Pause:
         failures: Failures in a row.
         until: Unix seconds before which nothing starts.
         messages: Uncovered messages below which nothing starts.
-        reason: What a user should read about it.
+        reason: What a user should read about it, in both languages.
     """
 
     failures: int

@@ -125,7 +125,7 @@ class Database:
                 result = await asyncio.to_thread(_read_apart, self.path, read)
         except sqlite3.Error as error:
             self._note_failure("search", error)
-            raise StorageUnavailable(f"The search failed: {error}") from error
+            raise StorageUnavailable(f"搜索失败：{error} / The search failed: {error}") from error
         self._note_success("search")
         return result
 
@@ -163,7 +163,8 @@ class Database:
                 await self._drop()
             self._note_failure(operation, error)
             raise StorageUnavailable(
-                f"The plugin's database cannot be used now: {error}"
+                f"插件的数据库现在不能使用：{error}"
+                f" / The plugin's database cannot be used now: {error}"
             ) from error
         self._note_success(operation, "open")
 

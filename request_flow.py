@@ -150,8 +150,10 @@ class RequestFlow:
         self.counters["requests"] += 1
         self._log_cut(state, projection.report, self.reports.get(state.session_id))
         self.reports[state.session_id] = projection.report
-        self.heads[state.session_id] = head_of(projection, state.usage.beside, state.measured.at)
         if state.request is not None:
+            if state.conversation_id is not None:
+                head = head_of(projection, state.usage.beside, state.measured.at)
+                self.heads[state.session_id] = head
             await self.conversations.remember_window(
                 state.session_id, state.conversation_id, projection.mark
             )
@@ -264,7 +266,8 @@ class RequestFlow:
         tools = self._tools(state.request)
         sample = sample_of(self.tokens, messages, tools)
         estimate = await self.estimates.estimate(providers, conversation_id, sample)
-        state.usage = RunUsage(estimate, tools)
+        # Of a run whose tools are not known, as a scheduled agent's, nothing is learned.
+        state.usage = RunUsage(estimate, tools, settled=state.request is None)
         remembered = await self.conversations.of(session, conversation_id, history)
         values, most = session or self.settings, host_limit(providers)
         limits = limits_of(values, self.settings, most, estimate)
@@ -297,7 +300,8 @@ class RequestFlow:
     async def see_group_message(self, event: Any) -> None:
         """Counts a message of a group in which topics may end by themselves."""
         session_id = event.unified_msg_origin
-        session = self._sessions.get(session_id) or await self._session(session_id)
+        # Read anew: the page may have switched this on since the last request.
+        session = await self._session(session_id)
         if session is not None:
             addressed, limit = self.host.is_addressed(event), session.topic_idle_messages
             await self.conversations.topics.count(session.session_id, addressed, limit)

@@ -23,7 +23,7 @@ class RunUsage:
     Attributes:
         estimate: Made for the request.
         beside: What is sent beside its messages, tool schemas above all.
-        settled: Whether the run has taught what it can.
+        settled: Whether the run has taught what it can, or can teach nothing.
     """
 
     estimate: Estimate
@@ -53,6 +53,7 @@ def learn_from_answer(
     """
     if text := error_text(response):
         learn_from_failure(estimates, run, projection, final, text)
+    if text or run.settled:
         return
     run.settled = True
     usage = reported_usage(response)

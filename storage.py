@@ -162,7 +162,7 @@ class Storage:
     async def list_sessions(
         self, q: str, kind: str | None, platform: str | None, limit: int, offset: int
     ) -> tuple[list[Session], int]:
-        """Sessions, last seen first, and how many match in all."""
+        """Sessions, that of the id first, then last seen first; and how many match in all."""
         where, values = ["1"], []
         if q:
             columns = ("display_name", "session_id", "fixed_memory", "summary")
@@ -173,14 +173,16 @@ class Storage:
                 where.append(f"{column} = ?")
                 values.append(value)
         condition = " AND ".join(where)
+        # The page looks a session up by its id, which may be a part of many others.
+        by_id = "session_id = ? DESC, " if q else ""
         async with self.database.reading() as db:
             count = await db.execute_fetchall(
                 f"SELECT count(*) FROM sessions WHERE {condition}", values
             )
             rows = await db.execute_fetchall(
                 f"SELECT {SESSION_COLUMNS} FROM sessions WHERE {condition}"
-                " ORDER BY last_seen_at DESC, session_id LIMIT ? OFFSET ?",
-                [*values, limit, offset],
+                f" ORDER BY {by_id}last_seen_at DESC, session_id LIMIT ? OFFSET ?",
+                [*values, *([q] if q else []), limit, offset],
             )
         return [session_of_row(row) for row in rows], next(iter(count))[0]
 

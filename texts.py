@@ -418,6 +418,15 @@ class Texts:
         shown = {name: _shown(value) for name, value in params.items()}
         return _TEXTS[key][self._index].format_map(_Values(shown))
 
+    def own(self, text: str) -> str:
+        """The half of a text in both languages; a text in one language stays as it is."""
+        # What both halves quote may hold a slash too: it is then the one in the middle.
+        parts = text.split(" / ")
+        if len(parts) % 2:
+            return text
+        middle = len(parts) // 2
+        return " / ".join(parts[middle:] if self._index else parts[:middle])
+
 
 def both(key: str, **params: Any) -> str:
     """A text in both languages, for the page, which shows the half of its own."""

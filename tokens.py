@@ -40,6 +40,7 @@ class TokenCounter:
         self._cache_lock = threading.Lock()
         self._settled = asyncio.Event()
         self._settled.set()
+        # Why there is no vocabulary, in both languages, for the page.
         self.problem: str | None = None
 
     @property
@@ -53,8 +54,9 @@ class TokenCounter:
         try:
             by_vocabulary = await asyncio.to_thread(load_vocabulary)
         except (ImportError, OSError, ValueError) as error:
-            self.problem = f"token vocabulary not available ({error}); counting by script"
-            logger.warning("[context_manager] %s", self.problem)
+            problem = f"token vocabulary not available ({error}); counting by script"
+            self.problem = f"词表不可用（{error}），按文字种类估算 tokens。 / {problem}"
+            logger.warning("[context_manager] %s", problem)
             return
         finally:
             self._settled.set()

@@ -8,7 +8,6 @@ import { busy, empty, failed, loading } from "./ui.js";
 const PAGE = 20;
 const ROLES = ["", "user", "assistant", "tool"];
 const MARKS = /[⟪⟫]/;
-const DAY_SECONDS = 86_400;
 
 function marked(snippet) {
   return snippet.split(MARKS).map((piece, index) => (index % 2 ? h("mark", {}, piece) : piece));
@@ -22,7 +21,7 @@ function roleName(role) {
 function dayStart(value, days = 0) {
   if (!value) return undefined;
   const [year, month, day] = value.split("-").map(Number);
-  return Math.max(0, Math.floor(new Date(year, month - 1, day).getTime() / 1000) + days * DAY_SECONDS);
+  return Math.max(0, Math.floor(new Date(year, month - 1, day + days).getTime() / 1000));
 }
 
 function choice(options, text) {

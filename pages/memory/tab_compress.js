@@ -47,7 +47,7 @@ function ledgerView({ costs, pause }) {
   if (!costs?.jobs && !pause) return null;
   const waits = pause?.until * 1000 > Date.now() ? t("compress.pauseUntil", { time: dateTime(pause.until) }) : "";
   return h("div", { class: "stack" },
-    pause ? note("warning", h("strong", {}, t("compress.pause")), " ", pause.reason, " ", waits) : null,
+    pause ? note("warning", h("strong", {}, t("compress.pause")), " ", ownHalf(pause.reason), " ", waits) : null,
     costs?.jobs ? h("p", { class: "hint costs" }, t("compress.costs", {
       jobs: number(costs.jobs), calls: number(costs.calls), input: number(costs.input_tokens), output: number(costs.output_tokens),
     }), costs.unreported ? ` ${t("compress.unreported", { count: number(costs.unreported) })}` : "") : null);
@@ -109,14 +109,17 @@ export function compressTab(session) {
     if (running) {
       fill(state, progressView(job));
       timer = setTimeout(look, document.hidden ? SLOW_POLL_MS : POLL_MS);
-    } else if (following && job.state !== "failed") finish(job);
-    else fill(state, resultView(session, job));
+    } else if (job.state === "done" || job.state === "conflict" || (following && job.state === "cancelled")) {
+      // It may have ended while another tab was open.
+      finish(job);
+    } else fill(state, resultView(session, job));
   }
 
   async function finish(job) {
     await session.reload().catch(() => {});
     await session.counts().catch(() => {});
     if (left) return;
+    rebuild.hidden = !session.row.summary;
     fill(coverage, coverageLine(session.row.coverage));
     fill(state, resultView(session, job));
     warnUnsaved();

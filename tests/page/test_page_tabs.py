@@ -13,6 +13,7 @@ from dev.page_seed import add_requests, add_version
 from dev.script import Gate, Reply
 from dev.scripted_model import ScriptedModel
 
+from ..host.sessions import wait_until
 from .driver import MemoryPage
 
 
@@ -49,6 +50,23 @@ def test_a_slow_compression_survives_leaving_and_coming_back(
     again.tab("memory")
     expect(again.editor("summary")).to_have_value("压缩得到的摘要")
     assert not again.problems
+
+
+def test_a_compression_that_ends_behind_another_tab_is_reviewed_on_coming_back(
+    page: MemoryPage, chat: dict, slow_summary: Gate, host: HostProcess
+) -> None:
+    page.open(chat, "compress")
+    page.button("立即压缩").click()
+    slow_summary.wait_entered()
+    page.tab("settings")
+    slow_summary.release()
+    query = {"session_id": chat["id"]}
+    wait_until(
+        lambda: host.web.api("GET", "session/compress", **query)[1]["state"] == "done", "the job"
+    )
+    page.tab("compress")
+    expect(page.find("[data-job=done] .card")).to_contain_text("压缩得到的摘要")
+    expect(page.find(".coverage")).to_contain_text("已涵盖 80 条消息中的 80 条")
 
 
 def test_a_compression_is_cancelled(page: MemoryPage, chat: dict, slow_summary: Gate) -> None:
@@ -229,7 +247,7 @@ def test_the_compress_prompt_is_changed_previewed_and_reset(page: MemoryPage, ch
 
 
 def test_host_settings_that_conflict_are_named_with_the_fix(page: MemoryPage, chat: dict) -> None:
-    expect(page.find(".warnings")).to_contain_text("项 AstrBot 设置需要注意")
+    expect(page.find(".warnings")).to_contain_text("项需要注意")
     page.open(chat, "settings")
     expect(page.find("[role=tabpanel] .note").first).to_contain_text("truncate_by_turns")
 

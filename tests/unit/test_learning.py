@@ -1,5 +1,7 @@
 """What pictures, reasoning, limits and chance do to reports is not learned as text."""
 
+from types import SimpleNamespace
+
 import pytest
 from astrbot_plugin_context_manager.calibration import FEATURES, NOTHING, PROMPT, add
 from astrbot_plugin_context_manager.calibration_store import ModelKey
@@ -7,8 +9,12 @@ from astrbot_plugin_context_manager.context_logic import Cost, Limits, build
 from astrbot_plugin_context_manager.host_types import ChatProvider, host_limit
 from astrbot_plugin_context_manager.model_limits import LearnedLimit, learned
 from astrbot_plugin_context_manager.projection import Projection, Report
-from astrbot_plugin_context_manager.prompt_estimates import Sent
-from astrbot_plugin_context_manager.run_usage import RunUsage, learn_from_failure
+from astrbot_plugin_context_manager.prompt_estimates import PromptEstimates, Sent
+from astrbot_plugin_context_manager.run_usage import (
+    RunUsage,
+    learn_from_answer,
+    learn_from_failure,
+)
 from astrbot_plugin_context_manager.tokens import IMAGE_TOKENS
 
 from .messages import Msg, assistant, tool, user
@@ -260,6 +266,18 @@ async def test_what_tools_added_counts_in_what_proved_too_long(steps, limit):
     text = "maximum context length is 8192 tokens"
     learn_from_failure(made, run, projection, final, text)
     assert run.settled and (await made.estimate([MODEL], "c")).model_limit == limit
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_run_whose_tools_are_not_known_teaches_nothing(known, monkeypatch):
+    made, reports = estimates(), []
+    monkeypatch.setattr(PromptEstimates, "report", lambda *given: reports.append(given))
+    run, projection, final = failed_run(await made.estimate([MODEL], "c"), 0)
+    run.settled = not known
+    usage = SimpleNamespace(input_other=900, input_cached=0, output=3)
+    answer = SimpleNamespace(role="assistant", usage=usage)
+    learn_from_answer(made, run, projection, [*final, assistant("done")], answer)
+    assert len(reports) == known
 
 
 # Scripts

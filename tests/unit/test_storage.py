@@ -162,6 +162,17 @@ async def test_the_list_is_sorted_by_activity_filtered_and_paged(storage):
     assert ([row.display_name for row in rows], total) == (["群3", "群2"], 5)
 
 
+async def test_a_search_for_a_whole_id_begins_with_that_session(storage):
+    for number in range(30):
+        await seen(storage, f"qq:GroupMessage:1{number}", now=100 + number)
+    await seen(storage, "qq:GroupMessage:1", now=1)
+    rows, total = await storage.list_sessions("qq:GroupMessage:1", "", "", 2, 0)
+    assert ([row.session_id for row in rows], total) == (
+        ["qq:GroupMessage:1", "qq:GroupMessage:129"],
+        31,
+    )
+
+
 async def test_search_takes_wildcards_literally(storage):
     await seen(storage, name="100%_真")
     await seen(storage, "qq:GroupMessage:2", name="other")

@@ -116,6 +116,16 @@ async def message(flow, addressed, group=GROUP):
     await flow.see_group_message(event)
 
 
+async def test_what_the_page_switches_on_counts_from_the_next_message_on(flow, storage):
+    await message(flow, False)
+    await session_with(storage, topic_idle_messages=2)
+    for _ in range(2):
+        await message(flow, False)
+    session = await storage.get_session(GROUP)
+    await flow.conversations.begin_idle_topic(session, "c", turns(5), 1_000_000)
+    assert await flow.conversations.topics.of("c") is not None
+
+
 async def topic_after(flow, storage, addressed, **changes):
     """Whether a request begins a new topic after such messages of the group."""
     flow._sessions[GROUP] = session = await session_with(storage, **changes)

@@ -7,7 +7,7 @@ import pytest
 from astrbot_plugin_context_manager.auto_compression import AutoCompression, due
 from astrbot_plugin_context_manager.host import ChatProvider
 from astrbot_plugin_context_manager.request_flow import SavedRequest
-from astrbot_plugin_context_manager.texts import Texts
+from astrbot_plugin_context_manager.texts import LANGUAGES, Texts
 
 from .scripted_host import SESSION, finished, lines_about, running, talk
 
@@ -258,7 +258,9 @@ async def test_after_a_failure_the_next_try_waits_for_the_pause_which_grows(
         assert await storage.latest_coverage(SESSION) is None
         pause = await automatic.compressor.log.pause(SESSION)
         assert (pause.failures, pause.until) == (failures, clock.now + seconds)
-        assert f"{seconds // 60} 分钟" in pause.reason and "connection error" in pause.reason
+        chinese, english = (Texts(language).own(pause.reason) for language in LANGUAGES)
+        assert f"{seconds // 60} 分钟" in chinese and "connection error" in chinese
+        assert f"waits {seconds // 60} minutes" in english and "connection error" in english
         clock.now += seconds - 1
         await replied(automatic, host, talk(20), 10)
         assert len(host.prompts) == calls
@@ -295,7 +297,7 @@ async def test_a_job_that_saves_nothing_stops_and_waits_for_twice_as_many_messag
     assert job.state == "failed" and "没有节省" in job.message
     assert (await storage.get_session(SESSION)).summary == ""
     assert await storage.latest_coverage(SESSION) is None
-    assert any("没有节省" in r.getMessage() for r in lines_about(caplog, SESSION))
+    assert any("saved nothing" in r.getMessage() for r in lines_about(caplog, SESSION))
     await replied(automatic, host, talk(40, size=60), 19)
     assert len(host.prompts) == 1
     host.answers = ["## short"]
