@@ -12,6 +12,7 @@ from .errors import MemoryRefused, StorageUnavailable
 from .host import Host
 from .memories import LongTermMemory
 from .memory import entry_of
+from .memory_store import Memory
 from .memory_tools import ids_of
 from .message_text import beginning
 from .storage import Session, Storage
@@ -82,9 +83,7 @@ class MemoryCommand:
         memories, count = await self._memory.store.newest(session.session_id, LISTED)
         head = "memory_list" if count else "memory_list_empty"
         lines = [self._texts.get(head, shown=len(memories), count=count)]
-        for memory in memories:
-            short = beginning(re.sub(r"\s+", " ", memory.text), _EXCERPT)
-            lines.append(f"#{memory.id} {f'[{memory.about}] ' if memory.about else ''}{short}")
+        lines += map(_line, memories)
         if not session.memory_enabled:
             lines.append(self._texts.get("memory_list_off"))
         return "\n".join([*lines, self._texts.get("memory_usage")])
@@ -104,8 +103,8 @@ class MemoryCommand:
         deleted = await self._memory.store.delete(session.session_id, ids)
         if not deleted:
             return self._texts.get("memory_unknown", ids=", ".join(map(str, ids)))
-        lines = [f"#{memory.id} {beginning(memory.text, _EXCERPT)}" for memory in deleted]
-        return "\n".join([self._texts.get("memory_forgotten", count=len(deleted)), *lines])
+        head = self._texts.get("memory_forgotten", count=len(deleted))
+        return "\n".join([head, *map(_line, deleted)])
 
     async def _clear(self, session: Session, sender: str) -> str:
         key, now = (session.session_id, sender), self._clock()
@@ -118,3 +117,8 @@ class MemoryCommand:
             return self._texts.get("memory_list_empty")
         self._asked[key] = now
         return self._texts.get("memory_clear_confirm", count=count)
+
+
+def _line(memory: Memory) -> str:
+    person = f"[{memory.about}] " if memory.about else ""
+    return f"#{memory.id} {person}{beginning(re.sub(r'\s+', ' ', memory.text), _EXCERPT)}"

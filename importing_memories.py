@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import aiosqlite
 
 from .errors import InvalidChange, MemoryRefused
-from .memory import Entry, entry_of
-from .memory_store import add_imported, keys_of
+from .memory import Entry, entry_of, key_of
+from .memory_store import add_imported, known_of
 from .texts import both
 from .transfer import MemoryEntry, SessionEntry
 
@@ -33,25 +33,34 @@ async def new_memories(
     """
     if not entry.memories:
         return 0, []
-    known = await keys_of(db, entry.session_id)
-    before, found = len(known), []
+    known = await known_of(db, entry.session_id)
+    persons: dict[str, set[str]] = {}
+    for one in known:
+        persons.setdefault(key_of(one.text), set()).add(key_of(one.about))
+    found = []
     for position, memory in enumerate(entry.memories):
-        try:
-            well_formed = entry_of(memory.text, memory.tags, memory.about)
-        except MemoryRefused as refusal:
-            field = f"sessions.{number}.memories.{position}.text"
-            reason = both(refusal.reason_key, **refusal.params)
-            raise InvalidChange(field, reason) from refusal
-        if well_formed.key not in known:
-            known.add(well_formed.key)
+        well_formed = _well_formed(memory, f"sessions.{number}.memories.{position}.text")
+        there = persons.setdefault(key_of(well_formed.text), set())
+        person = key_of(well_formed.about)
+        # A text without a person is told of everybody.
+        if not there or (person and not there & {person, ""}):
+            there.add(person)
             found.append((well_formed, memory))
-    if found and len(known) > limit:
+    count = len(known) + len(found)
+    if found and count > limit:
         message = (
-            f"会有 {len(known)} 条记忆，最多 {limit} 条"
-            f" / the session would hold {len(known)} memories, at most {limit} are allowed"
+            f"会有 {count} 条记忆，最多 {limit} 条"
+            f" / the session would hold {count} memories, at most {limit} are allowed"
         )
         raise InvalidChange(f"sessions.{number}.memories", message)
-    return before, found
+    return len(known), found
+
+
+def _well_formed(memory: MemoryEntry, field: str) -> Entry:
+    try:
+        return entry_of(memory.text, memory.tags, memory.about)
+    except MemoryRefused as refusal:
+        raise InvalidChange(field, both(refusal.reason_key, **refusal.params)) from refusal
 
 
 async def add_new_memories(

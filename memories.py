@@ -23,6 +23,7 @@ from .memory import (
     in_fixed_memory,
     key_of,
     made_from,
+    of_one_person,
     repeated,
     same_facts,
     says_the_same,
@@ -85,12 +86,12 @@ class LongTermMemory:
             MemoryRefused: It repeats something, or there is no room.
         """
         session_id = session.session_id
-        if in_fixed_memory(entry.text, session.fixed_memory):
+        if in_fixed_memory(entry, session.fixed_memory):
             raise MemoryRefused("memory_in_fixed")
         memories = await self.store.all(session_id)
         # What was forgotten meanwhile is about to be corrected.
         there = [known for known in shown if any(known.id == m.id for m in memories)]
-        if (origin := made_from(entry.text, there)) is not None:
+        if (origin := made_from(entry, there)) is not None:
             raise MemoryRefused("memory_repeated", id=origin.id, text=origin.text)
         # Before the embedding: most repeats are seen without one.
         self._refuse_repeat(entry, memories)
@@ -127,7 +128,9 @@ class LongTermMemory:
         """
 
         def check(others: list[Memory], _: list[Vector]) -> None:
-            known = next((m for m in others if key_of(m.text) == entry.key), None)
+            key = key_of(entry.text)
+            same = (m.known for m in others if key_of(m.text) == key)
+            known = next((one for one in same if of_one_person(entry, one)), None)
             if known is not None:
                 raise MemoryRefused("memory_repeated", id=known.id, text=known.text)
 
@@ -222,5 +225,6 @@ def _refuse_same_meaning(
     near = cosines(vectors, embedded)
     for memory in memories:
         close = near.get(memory.id, 0.0) >= NEAR_COSINE
-        if close and same_facts(entry.text, memory.text):
+        same = same_facts(entry.text, memory.text) and of_one_person(entry, memory.known)
+        if close and same:
             raise MemoryRefused("memory_repeated", id=memory.id, text=memory.text)

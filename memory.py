@@ -4,15 +4,16 @@ Pure: no I/O, no clock, nothing of the host. Invariants:
 
 * A stored text is clean: no lone surrogates, no control characters, at most
   ``MAX_CHARACTERS``.
-* Two memories of a session never say the same; a text that differs in a number or in a
-  negation is another fact, however similar it looks.
+* Two memories of a session never say the same of one person; a text that differs in a
+  number or in a negation is another fact, however similar it looks.
 * A memory is data. What reads like an instruction to the model is kept, but flagged.
-* What was made from memories that the model has just been shown is no new memory.
+* What was made from memories that the model has just been shown is no new memory, unless
+  it tells somebody else's fact.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -45,6 +46,8 @@ NOVEL_TERMS = 0.2
 RETOLD, NOVEL_TERMS_RETOLD = 0.85, 0.5
 # Below this many characters a text is contained in others by accident.
 _SHORT = 4
+# Stands between the text and the person of a key; neither holds it.
+_PERSON = "\x1f"
 
 # What nobody sees can hide a text from whoever reviews it; flags are made of tags.
 _CONTROL = re.compile(
@@ -70,6 +73,7 @@ _FILLER = re.compile(
 _UNSPACED = "\u2e80-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[^\W\d_{_UNSPACED}]+")
 _HAN = re.compile("[\u4e00-\u9fff]")
+_CLAUSE = re.compile(r"[\n,;:，。；：、]|\.\s")
 _UNIT = re.compile(rf"{_WORD.pattern}|[{_UNSPACED}\u2190-\u2bff\U0001f000-\U0001faff]")
 # What connects words, and may come and go with the wording.
 _LIGHT = frozenset("在的地得是有个过着到来就还又再已曾于被把给对这那该此") | frozenset(
@@ -113,7 +117,7 @@ class Entry:
 
     Attributes:
         text: What is remembered.
-        key: The text as repeats are found by; never empty.
+        key: The text, and the person if there is one, as repeats are found by; never empty.
         tags: Words it can be found by, without repetitions.
         about: Whom it is about; empty if that needs no telling.
         flagged: Whether it reads like an instruction to a model.
@@ -128,10 +132,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A text that is remembered already: a memory's id and its text."""
+    """A text that is remembered already: a memory's id, its text and whom it is about."""
 
     id: int
     text: str
+    about: str = ""
 
 
 def entry_of(text: Any, tags: Any = (), about: Any = "") -> Entry:
@@ -150,7 +155,9 @@ def entry_of(text: Any, tags: Any = (), about: Any = "") -> Entry:
         raise MemoryRefused("memory_empty")
     if len(clean) > MAX_CHARACTERS:
         raise MemoryRefused("memory_too_long", length=len(clean), limit=MAX_CHARACTERS)
-    return Entry(clean, key_of(clean), tags_of(tags), _line(about, ABOUT_LENGTH), _flagged(clean))
+    name = _line(about, ABOUT_LENGTH)
+    key = f"{key_of(clean)}{_PERSON}{key_of(name)}" if name else key_of(clean)
+    return Entry(clean, key, tags_of(tags), name, _flagged(clean))
 
 
 def normalised(text: str) -> str:
@@ -268,29 +275,62 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
+def of_one_person(new: Entry, old: Known) -> bool:
+    """Whether two texts may be about the same person.
+
+    Those without a person may be about anyone, and one with a clause that begins with
+    the other's person is about that one, whoever it was saved for.
+    """
+    if not new.about or not old.about or key_of(new.about) == key_of(old.about):
+        return True
+    return _tells_of(new.text, old.about) or _tells_of(old.text, new.about)
+
+
+def _tells_of(text: str, person: str) -> bool:
+    name = key_of(person)
+    clauses = _CLAUSE.split(text)
+    return any(key_of(one).startswith(name) and _names(one, person) for one in clauses)
+
+
+def _names(text: str, person: str) -> bool:
+    # Keys have no blanks: "Al" is no part of "always".
+    return key_of(person) in key_of(text) and set(_words(person)) <= set(_words(text))
+
+
 def repeated(entry: Entry, known: Iterable[Known]) -> Known | None:
-    """The remembered text that says the same; the first by id if there are several."""
-    return next((one for one in known if says_the_same(entry.text, one.text)), None)
+    """The memory that says the same of the same person; the first if there are several."""
+    found = (one for one in known if says_the_same(entry.text, one.text))
+    return next((one for one in found if of_one_person(entry, one)), None)
 
 
-def in_fixed_memory(text: str, fixed_memory: str) -> bool:
-    """Whether the fixed memory says it already, in one of its lines or across them."""
+def in_fixed_memory(entry: Entry, fixed_memory: str) -> bool:
+    """Whether the fixed memory says it already, in one of its lines or across them.
+
+    For a memory about a person only those lines count that name the person or begin with
+    the whole text: what stands behind another beginning is told of somebody else.
+    """
+    text, key = entry.text, key_of(entry.text)
+    if entry.about:
+        lines = fixed_memory.splitlines()
+        lines = [x for x in lines if _names(x, entry.about) or key_of(x).startswith(key)]
+        fixed_memory = "\n".join(lines)
     if not fixed_memory.strip():
         return False
-    key = key_of(text)
     if len(key) >= _SHORT and key in key_of(fixed_memory) and _contains(fixed_memory, text):
         return True
     return any(line.strip() and says_the_same(text, line) for line in fixed_memory.splitlines())
 
 
-def made_from(text: str, shown: Sequence[Known]) -> Known | None:
-    """The memory, among those just shown to the model, that a text repeats.
+def made_from(entry: Entry, shown: Iterable[Known]) -> Known | None:
+    """The memory, among those just shown to the model, that a new one repeats.
 
-    A text that quotes them, or says hardly anything but their words, came from them.
+    A text that quotes them, or says hardly anything but their words, came from them, but
+    for those about another person.
     """
+    shown = [one for one in shown if of_one_person(entry, one)]
     if not shown:
         return None
-    key = key_of(text)
+    text, key = entry.text, key_of(entry.text)
     quoted = [one for one in shown if len(key_of(one.text)) >= _SHORT and key_of(one.text) in key]
     if sum(len(key_of(one.text)) for one in quoted) >= MOSTLY_SHOWN * len(key):
         return quoted[0]

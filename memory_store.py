@@ -48,7 +48,7 @@ class Memory:
     @property
     def known(self) -> Known:
         """The memory as others are compared with it."""
-        return Known(self.id, self.text)
+        return Known(self.id, self.text, self.about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,12 +305,9 @@ async def add_imported(
     )
 
 
-async def keys_of(db: aiosqlite.Connection, session_id: str) -> set[str]:
-    """The keys of a session's memories, inside a transaction."""
-    rows = await db.execute_fetchall(
-        "SELECT text_key FROM memories WHERE session_id = ?", (session_id,)
-    )
-    return {row[0] for row in rows}
+async def known_of(db: aiosqlite.Connection, session_id: str) -> list[Known]:
+    """What a session remembers, oldest first, inside a transaction."""
+    return [memory.known for memory in await _of_session(db, session_id)]
 
 
 def refuse_full(count: int, limit: int) -> None:

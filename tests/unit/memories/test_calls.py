@@ -165,6 +165,15 @@ async def test_memories_travel_with_an_export_and_only_what_is_missing_is_added(
     assert await imported(storage, content) == []
 
 
+async def test_the_same_text_about_two_people_travels_as_two_memories(storage):
+    both = [memory(n, "对花生过敏", about=name) for n, name in enumerate(("小明", "小红"), 1)]
+    content = await exported(storage, both)
+    await imported(storage, content)
+    assert [m.about for m in await stored(storage)] == ["小明", "小红"]
+    assert await imported(storage, content) == []
+    assert await imported(storage, await exported(storage, [memory(1, "对花生过敏。")])) == []
+
+
 async def test_too_many_memories_refuse_the_whole_file(storage):
     content = await exported(storage, MEMORIES)
     with pytest.raises(InvalidChange) as refused:

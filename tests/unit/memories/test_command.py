@@ -21,8 +21,8 @@ async def command(tmp_path):
     now = SimpleNamespace(seconds=0.0)
     command = MemoryCommand(memory, storage, host, Texts("zh-CN"), lambda: now.seconds)
 
-    async def say(words, session_id=GROUP):
-        return await command.answer(Event(session_id), words)
+    async def say(words, session_id=GROUP, name="小明"):
+        return await command.answer(Event(session_id, name), words)
 
     yield SimpleNamespace(say=say, memory=memory, now=now, storage=storage)
     await memory.close()
@@ -46,11 +46,19 @@ async def test_what_is_added_comes_from_the_command(command, words):
     assert "内容是空的" in await command.say("添加")
 
 
+async def test_two_people_of_a_group_may_add_the_same(command):
+    await command.say("添加 喜欢爬山")
+    assert await command.say("添加 喜欢爬山", name="小红") == "已记住 #2。"
+    assert "已经记着" in await command.say("添加 喜欢爬山", name="小红")
+    assert await command.say("添加 喜欢爬山", PRIVATE) == "已记住 #3。"
+    assert "已经记着" in await command.say("添加 喜欢爬山", PRIVATE, name="小红")
+
+
 async def test_a_deleted_memory_is_named(command):
     await command.say("添加 喜欢爬山")
     await command.say("添加 住在杭州", PRIVATE)
     assert "没有编号为 2" in await command.say("删除 2")
-    assert "#1 喜欢爬山" in await command.say("删除 #1")
+    assert "#1 [小明] 喜欢爬山" in await command.say("删除 #1")
     assert "用法" in await command.say("删除 全部")
     assert "用法" in await command.say("改写 1")
     assert len(await command.memory.store.all(PRIVATE)) == 1

@@ -233,8 +233,25 @@ def test_what_is_stored_stays_as_it_is_and_is_told_on_one_line(text: str) -> Non
 )
 def test_what_the_fixed_memory_says_is_known(text: str, known: bool) -> None:
     fixed = "# 规矩\n- 预算上限 38,000 元，超出先问陈晨\n\n客服电话 400-810-2345"
-    assert in_fixed_memory(text, fixed) is known
-    assert not in_fixed_memory(text, "  ")
+    assert in_fixed_memory(entry_of(text), fixed) is known
+    assert not in_fixed_memory(entry_of(text), "  ")
+
+
+@pytest.mark.parametrize(
+    ("text", "about", "known"),
+    [
+        ("住在杭州", "小明", True),
+        ("住在杭州", "小红", False),
+        ("住在杭州", "", True),
+        ("小明不喜欢吃辣", "小红", True),
+        ("likes green tea", "Al", True),
+        ("likes green tea", "Li", False),
+        ("周五发布新版", "小红", True),
+    ],
+)
+def test_the_fixed_memory_says_a_fact_of_the_person_it_names(text, about, known) -> None:
+    fixed = "- 小明不喜欢吃辣，住在杭州\n- AL likes green tea\n- 周五发布新版，周四冻结"
+    assert in_fixed_memory(entry_of(text, (), about), fixed) is known
 
 
 SHOWN = [Known(3, "用户喜欢喝黑咖啡"), Known(5, "用户每周三上瑜伽课")]
@@ -251,18 +268,41 @@ SHOWN = [Known(3, "用户喜欢喝黑咖啡"), Known(5, "用户每周三上瑜�
     ],
 )
 def test_what_was_made_from_shown_memories_is_none_of_its_own(text: str) -> None:
-    assert made_from(text, SHOWN) in SHOWN
+    assert made_from(entry_of(text), SHOWN) in SHOWN
 
 
 @pytest.mark.parametrize(
     "text", ["用户喜欢喝绿茶", "用户不喜欢喝黑咖啡", "用户每周五上瑜伽课和游泳课", "用户的猫叫豆包"]
 )
 def test_news_beside_shown_memories_stays_news(text: str) -> None:
-    assert made_from(text, SHOWN) is None
-    assert made_from(text, []) is None
+    assert made_from(entry_of(text), SHOWN) is None
+    assert made_from(entry_of(text), []) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "about", "same"),
+    [
+        ("喜欢喝黑咖啡", "小明", True),
+        ("喜欢喝黑咖啡", "ＸＭ", False),
+        ("喜欢喝黑咖啡", "", True),
+        ("据记忆：小明喜欢喝黑咖啡", "小红", True),
+        ("用户和小明喜欢喝黑咖啡", "小红", False),
+    ],
+)
+def test_a_fact_of_another_person_is_no_repeat(text: str, about: str, same: bool) -> None:
+    entry, known = entry_of(text, (), about), Known(3, "喜欢喝黑咖啡", "小明")
+    assert (made_from(entry, [known]) == known) is same
+    assert repeated(entry_of(known.text, (), about), [known]) == (
+        known if about in ("", "小明") else None
+    )
+
+
+def test_names_are_compared_without_case_and_width() -> None:
+    known = Known(3, "用户喜欢喝黑咖啡", "Xiao Ming")
+    assert repeated(entry_of(known.text, (), "ｘｉａｏ ming"), [known]) == known
 
 
 def test_the_opposite_of_a_shown_memory_is_news() -> None:
     for a, b in (("用户有孩子", "用户没有孩子"), ("User can drive", "User can't drive")):
-        assert made_from(a, [*SHOWN, Known(7, b)]) is None
-        assert made_from(b, [*SHOWN, Known(7, a)]) is None
+        assert made_from(entry_of(a), [*SHOWN, Known(7, b)]) is None
+        assert made_from(entry_of(b), [*SHOWN, Known(7, a)]) is None

@@ -110,6 +110,39 @@ async def test_what_was_shown_in_this_request_is_not_saved_again(plain):
     assert (await refused(plain.save(text, shown=shown)))[0] == "memory_repeated"
 
 
+@pytest.mark.parametrize("text", ["喜欢喝黑咖啡", "很喜欢喝黑咖啡。"], ids=["exact", "near"])
+async def test_the_same_of_another_person_is_a_fact_of_its_own(plain, text):
+    first = await plain.save("喜欢喝黑咖啡", about="小明")
+    second = await plain.save(text, about="小红", shown=[first.known])
+    assert [m.about for m in await plain.memory.store.all(GROUP)] == ["小明", "小红"]
+    for known in (first, second):
+        expected = ("memory_repeated", {"id": known.id, "text": known.text})
+        assert await refused(plain.save(text, about=known.about)) == expected
+    assert (await refused(plain.save(text)))[1]["id"] == first.id
+
+
+async def test_a_fact_is_not_kept_twice_because_it_was_told_by_another_person(plain):
+    first = await plain.save("小明喜欢喝黑咖啡", about="小红")
+    for about, text in (("小明", "喜欢喝黑咖啡"), ("小明", "小明喜欢喝黑咖啡")):
+        assert (await refused(plain.save(text, about=about)))[1]["id"] == first.id
+
+
+async def test_a_memory_kept_before_people_were_told_apart_is_still_found_to_repeat(plain):
+    first = await plain.save("喜欢喝黑咖啡", about="小明")
+    with sqlite3.connect(plain.storage.path) as connection:
+        connection.execute("UPDATE memories SET text_key = text")
+    assert (await refused(plain.save("喜欢喝黑咖啡", about="小明")))[1]["id"] == first.id
+    assert (await refused(plain.save("喜欢喝黑咖啡")))[1]["id"] == first.id
+    await plain.save("喜欢喝黑咖啡", about="小红")
+
+
+async def test_the_fixed_memory_of_one_person_hides_nothing_of_another(plain):
+    values = {"fixed_memory": "小明不喜欢吃辣，住在杭州"}
+    await plain.storage.update_session(GROUP, values, None, 2)
+    assert (await refused(plain.save("住在杭州", about="小明")))[0] == "memory_in_fixed"
+    assert (await plain.save("住在杭州", about="小红")).about == "小红"
+
+
 async def test_many_writers_at_once_store_a_text_once_and_keep_the_limit(plain):
     texts = ["喜欢爬山", "喜欢爬山。", "住在杭州", "养了一只猫", "每周三上瑜伽课", "怕狗"]
     results = await asyncio.gather(*(plain.save(text) for text in texts), return_exceptions=True)
@@ -139,6 +172,14 @@ async def test_the_same_meaning_in_other_words_is_refused(meaning):
     )
     await meaning.save("A friend of 3 green leaves in hot water")
     await meaning.save("No friend of green leaves")
+
+
+async def test_the_same_meaning_about_another_person_is_kept(meaning):
+    meaning.provider.mode = lambda texts: [[1.0, 0.3 * ("coffee" in text)] for text in texts]
+    first = await meaning.save("Enjoys tea from China", about="Ann")
+    other_words = "A friend of green leaves in hot water"
+    assert (await refused(meaning.save(other_words, about="ann")))[1]["id"] == first.id
+    assert (await meaning.save(other_words, about="Bob")).about == "Bob"
 
 
 async def test_a_memory_is_recalled_by_meaning_and_by_words(meaning):
@@ -256,6 +297,17 @@ async def test_an_edit_of_a_person_counts_as_reviewed_and_may_not_repeat(plain):
     assert await refused(work) == ("memory_repeated", {"id": second.id, "text": "住在杭州"})
     same = await plain.memory.edit(session, second.id, entry_of("住在杭州"), True)
     assert same.reviewed
+
+
+async def test_an_edit_may_say_what_a_memory_about_another_person_says(plain):
+    first = await plain.save("住在杭州", about="小明")
+    second = await plain.save("住在苏州", about="小红")
+    third = await plain.save("养了一只猫", about="小明")
+    session = await plain.storage.get_session(GROUP)
+    entry = entry_of("住在杭州", (), "小红")
+    assert (await plain.memory.edit(session, second.id, entry, None)).text == "住在杭州"
+    work = plain.memory.edit(session, third.id, entry_of("住在杭州", (), "小明"), None)
+    assert (await refused(work))[1]["id"] == first.id
 
 
 async def test_the_newest_stand_first_and_pages_do_not_overlap(plain):

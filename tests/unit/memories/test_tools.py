@@ -237,6 +237,15 @@ async def test_a_group_memory_carries_whom_it_is_about(bench):
     assert [m.about for m in await bench.memory.store.all(PRIVATE)] == [""]
 
 
+async def test_the_same_fact_of_two_people_is_kept_and_forgotten_for_each(bench):
+    for name in ("小明", "小红"):
+        assert "已记住" in await bench.call("memory_save", _event=Event(GROUP, name), text="怕狗")
+    which = await bench.call("memory_forget", text="怕狗")
+    assert '#1 about "小明": "怕狗"' in which and '#2 about "小红": "怕狗"' in which
+    assert '#2 about "小红"' in await bench.call("memory_forget", ids=[2])
+    assert '#1 about "小明": "怕狗"' in await bench.call("memory_search", query="怕狗")
+
+
 async def test_searching_without_a_query_gives_the_newest_first(bench):
     for text in ("住在杭州", "养了一只猫"):
         await bench.call("memory_save", text=text)
