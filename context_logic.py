@@ -132,7 +132,7 @@ def build(
     room = _room(limits, fixed, tool_tokens)
     # Without a user message nothing marks the end of the finished turns.
     if position >= 0:
-        selected = _select(window, room, measure)
+        selected = _select(window, room)
     else:
         selected = _Selected(history, _tokens(history, measure))
     sections |= {"window": selected.tokens, "current": _tokens(running, measure)}
@@ -160,19 +160,17 @@ class _Selected:
     squeezed: bool = False
 
 
-def _select(window: Window, room: Cost, measure: Callable[[Any], Cost]) -> _Selected:
+def _select(window: Window, room: Cost) -> _Selected:
     if room.tokens <= 0 or room.host_tokens <= 0:
         return _Selected([], 0, len(window))
     choice = window.choose(room)
-    pinned = choice.pinned
-    turns = [*range(pinned), *range(choice.first, len(window))]
+    pinned, first = choice.pinned, choice.first
+    if first == len(window) > pinned and window.squeeze_newest(choice.room):
+        first -= 1
+    turns = [*range(pinned), *range(first, len(window))]
     sent = [message for turn in turns for message in window.messages(turn)]
-    tokens = sum(map(window.tokens, turns))
-    none_fits = choice.first == len(window) > pinned
-    if none_fits and (squeezed := window.squeezed_newest(choice.room)):
-        tokens += _tokens(squeezed, measure)
-        return _Selected([*sent, *squeezed], tokens, choice.first - 1, pinned, squeezed=True)
-    return _Selected(sent, tokens, choice.first, pinned)
+    squeezed = turns[-1:] == [len(window) - 1] and window.newest_is_squeezed
+    return _Selected(sent, sum(map(window.tokens, turns)), first, pinned, squeezed)
 
 
 def _report(

@@ -93,12 +93,15 @@ class WindowMark:
         settings_key: What it was chosen under, see ``Window.key``.
         media_index: Position before which images and audio are placeholders because
             there were too many bytes of them.
+        squeezed: Turns that were shortened to fit: the position of each, as above, and
+            the longest text it may keep, in characters.
     """
 
     message_index: int
     content_hash: str
     settings_key: str
     media_index: int = 0
+    squeezed: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,6 +261,11 @@ MIGRATIONS = [
     ALTER TABLE model_calibrations ADD COLUMN limit_days INTEGER;
     CREATE TABLE idle_messages (session_id TEXT PRIMARY KEY, messages INTEGER NOT NULL);
     """,
+    # 12: which turns of a window were shortened to fit, and how far, so that they stay so:
+    # pairs of message index and longest text.
+    """
+    ALTER TABLE windows ADD COLUMN squeezed TEXT NOT NULL DEFAULT '[]';
+    """,
 ]
 
 

@@ -9,6 +9,7 @@ Invariants:
   but never what says what the summary covers, nor the newest conflicting one.
 """
 
+import json
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -360,18 +361,20 @@ class Storage:
         """The remembered window of a conversation, or None."""
         async with self.database.reading() as db:
             rows = await db.execute_fetchall(
-                "SELECT message_index, content_hash, settings_key, media_index FROM windows"
-                " WHERE conversation_id = ?",
+                "SELECT message_index, content_hash, settings_key, media_index, squeezed"
+                " FROM windows WHERE conversation_id = ?",
                 (conversation_id,),
             )
-        return next((WindowMark(*row) for row in rows), None)
+        for *values, squeezed in rows:
+            return WindowMark(*values, squeezed=tuple(map(tuple, json.loads(squeezed))))
+        return None
 
     async def set_window(self, conversation_id: str, session_id: str, mark: WindowMark) -> None:
         """Remembers the window of a conversation."""
         async with self.database.writing() as db:
             await db.execute(
                 "INSERT OR REPLACE INTO windows (conversation_id, session_id, message_index,"
-                " content_hash, settings_key, media_index) VALUES (?, ?, ?, ?, ?, ?)",
+                " content_hash, settings_key, media_index, squeezed) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     conversation_id,
                     session_id,
@@ -379,6 +382,7 @@ class Storage:
                     mark.content_hash,
                     mark.settings_key,
                     mark.media_index,
+                    json.dumps(mark.squeezed),
                 ),
             )
 

@@ -9,6 +9,8 @@ Pure. Invariants:
 * A message that was sent in a lighter form is never sent whole again: the place
   before which media are placeholders only moves forward. They go at once: a picture
   that waits for the next cut takes more from the window than the cache would keep.
+* A turn that was squeezed to fit is sent in the same bytes while the mark holds, or
+  squeezed further while it is the newest; room that comes back changes nothing.
 * No message is changed: what is sent of a turn is a lighter copy.
 """
 
@@ -137,6 +139,7 @@ class Window:
         self.key = f"{limits.key}:{self._covered}:{self._topic}"
         found = self._turn_of(mark)
         self.remembered = found if mark and mark.settings_key == self.key else None
+        self._squeezed = self._squeezed_turns(mark) if self.remembered is not None else {}
         self._media_from = self._first_media(mark if found is not None else None, running_media)
 
     # Turns
@@ -162,9 +165,17 @@ class Window:
 
     def _lightened(self, turn: int) -> tuple[list[Any], Cost]:
         if turn not in self._light:
-            drafts = light_turn(self.of_turn(turn), keep_media=turn >= self._media_from)
-            self._light[turn] = self._made(drafts)
+            if turn in self._squeezed:
+                self._light[turn] = self._shortened(turn, self._squeezed[turn])
+            else:
+                drafts = light_turn(self.of_turn(turn), keep_media=turn >= self._media_from)
+                self._light[turn] = self._made(drafts)
         return self._light[turn]
+
+    def _shortened(self, turn: int, limit: int) -> tuple[list[Any], Cost]:
+        """A turn without media, with texts of at most about ``limit`` characters."""
+        drafts = light_turn(self.of_turn(turn), keep_media=False)
+        return self._made([_squeezed(message, limit) for message in drafts])
 
     def _made(self, drafts: list[Any]) -> tuple[list[Any], Cost]:
         made = [self._make(m) if isinstance(m, Draft) else m for m in drafts]
@@ -179,10 +190,20 @@ class Window:
         """The turn a mark points to; None if there is none or it was edited."""
         if mark is None:
             return None
-        turn = bisect_left(self._starts, mark.message_index)
-        if turn == len(self) or self._starts[turn] != mark.message_index:
+        turn = self._turn_at(mark.message_index)
+        if turn is None or turn_hash(self.of_turn(turn)) != mark.content_hash:
             return None
-        return turn if turn_hash(self.of_turn(turn)) == mark.content_hash else None
+        return turn
+
+    def _turn_at(self, position: int) -> int | None:
+        """The turn that starts exactly at a position of the history."""
+        turn = bisect_left(self._starts, position)
+        return turn if self._starts[turn : turn + 1] == [position] else None
+
+    def _squeezed_turns(self, mark: WindowMark) -> dict[int, int]:
+        """The longest text of each turn that was squeezed, by turn."""
+        found = ((self._turn_at(position), limit) for position, limit in mark.squeezed)
+        return {turn: limit for turn, limit in found if turn is not None}
 
     def _turn_of_topic(self, topic: TopicMark | None) -> int:
         """The first turn of the topic; 0 if there is none or what preceded it is gone."""
@@ -284,16 +305,26 @@ class Window:
             first -= 1
         return first
 
-    def squeezed_newest(self, room: Cost) -> list[Any]:
-        """The newest turn with its longest texts cut in the middle, or nothing."""
+    def squeeze_newest(self, room: Cost) -> bool:
+        """Cuts the longest texts of the newest turn in the middle, if it fits then.
+
+        From here on the turn is sent so, never longer than it was before.
+        """
         if self.floor >= len(self):
-            return []
-        drafts = light_turn(self.of_turn(len(self) - 1), keep_media=False)
+            return False
+        newest = len(self) - 1
         for limit in _SQUEEZE_STEPS:
-            made, cost = self._made([_squeezed(m, limit) for m in drafts])
+            if limit > self._squeezed.get(newest, limit):
+                continue
+            made, cost = self._shortened(newest, limit)
             if cost.within(room):
-                return made
-        return []
+                self._squeezed[newest], self._light[newest] = limit, (made, cost)
+                return True
+        return False
+
+    @property
+    def newest_is_squeezed(self) -> bool:
+        return len(self) - 1 in self._squeezed
 
     def mark(self, first: int) -> WindowMark | None:
         """What to remember of a window that starts with a turn."""
@@ -304,7 +335,14 @@ class Window:
         by_turns = max(0, len(self) - self.limits.keep_media_turns)
         late = self._media_from > by_turns
         media_index = self.start_of(self._media_from) if late else 0
-        return WindowMark(self._starts[first], content_hash, self.key, media_index)
+        # What left the window comes back only where it is refilled or pinned.
+        refill, pinned = self.limits.keep_ratio == 1, self.limits.keep_first_turns
+        squeezed = tuple(
+            (self._starts[turn], limit)
+            for turn, limit in sorted(self._squeezed.items())
+            if refill or turn >= first or turn < pinned
+        )
+        return WindowMark(self._starts[first], content_hash, self.key, media_index, squeezed)
 
 
 def _squeezed(message: Any, limit: int) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import aiosqlite
 import pytest
+from astrbot_plugin_context_manager.context_logic import WindowMark
 from astrbot_plugin_context_manager.database import Database
 from astrbot_plugin_context_manager.errors import StorageUnavailable
 from astrbot_plugin_context_manager.migrations import MIGRATIONS, ForeignSchema, migrate
@@ -77,6 +78,16 @@ async def test_the_first_schema_is_migrated_with_and_without_rows(tmp_path, rows
     assert new.recent_context_token_budget == (4321 if rows else 100_000)
     await storage.close()
     assert not list(tmp_path.glob("*.broken-*"))
+
+
+async def test_windows_of_a_database_without_shortened_turns_are_still_remembered(tmp_path):
+    path = tmp_path / "context_manager.db"
+    before = next(i for i, step in enumerate(MIGRATIONS) if "windows ADD COLUMN squeezed" in step)
+    await apply(path, MIGRATIONS[:before])
+    execute(path, f"INSERT INTO windows VALUES ('c', '{GROUP}', 12, 'hash', 'key', 4)")
+    storage = await Storage.open(path, Settings())
+    assert await storage.get_window("c") == WindowMark(12, "hash", "key", 4)
+    await storage.close()
 
 
 async def test_a_step_that_fails_half_way_leaves_the_schema_before_it(tmp_path):

@@ -127,6 +127,37 @@ def replay(turns, options, restart_at=None):
     return sent
 
 
+ROOM = st.fixed_dictionaries(
+    {
+        "margin": st.sampled_from([0.03, 0.4]),
+        "tool_tokens": st.sampled_from([0, 800]),
+        "model_limit": st.sampled_from([None, 3000]),
+    }
+)
+SIZES = st.sampled_from([20, 300, 2500, 6000])
+# Size of question and answer, what else the request holds, and whether it failed.
+REQUESTS = st.lists(st.tuples(SIZES, SIZES, ROOM, st.booleans()), max_size=12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(REQUESTS, st.sampled_from([0.5, 0.7, 1.0]), st.integers(0, 2))
+def test_a_message_once_shortened_never_becomes_longer_again(requests, ratio, first_turns):
+    options = {"budget": 4000, "keep_ratio": ratio, "keep_first_turns": first_turns}
+    turns, mark, whole, shortened = [], None, set(), {}
+    for number, (question, answer, room, failed) in enumerate(requests):
+        current = user(f"q{number}:" + "x" * question)
+        projection = build_request(request(turns, current), mark=mark, **options, **room)
+        mark = projection.mark or mark
+        for message in projection.messages[3:-1]:
+            name, text = message.content.split(":")[0], message.content
+            if text not in whole or name in shortened:
+                assert len(text) <= len(shortened.get(name, text))
+                shortened[name] = text
+        if not failed:
+            turns = [*turns, [current, assistant(f"a{number}:" + "y" * answer)]]
+            whole.update(message.content for message in turns[-1])
+
+
 @settings(max_examples=60, deadline=None)
 @given(conversations(), OPTIONS)
 def test_a_replay_sends_the_same_bytes(turns, options):

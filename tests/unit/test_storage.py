@@ -154,6 +154,12 @@ async def test_a_window_is_remembered_by_conversation(storage):
     assert await storage.get_window("c2") is None
 
 
+async def test_what_was_shortened_in_a_window_is_remembered(storage):
+    mark = WindowMark(12, "hash", "key", 4, ((0, 240), (12, 16000)))
+    await storage.set_window("c1", GROUP, mark)
+    assert await storage.get_window("c1") == mark
+
+
 async def test_the_list_is_sorted_by_activity_filtered_and_paged(storage):
     for number in range(5):
         await seen(storage, f"qq:GroupMessage:{number}", name=f"群{number}", now=number)

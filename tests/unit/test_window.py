@@ -3,6 +3,8 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
+
 from .messages import Msg, assistant, build_request, call, image, size_of, texts, tool, turns, user
 
 
@@ -90,6 +92,59 @@ def test_a_newest_turn_that_does_not_fit_is_shortened_in_the_middle():
     assert [m.role for m in projection.messages] == ["user", "assistant", "user"]
     assert "省略" in projection.messages[0].content
     assert messages[6].content == "q" * 3000
+
+
+def big_turn():
+    return [user("q" * 3000), assistant("a" * 3000)]
+
+
+def squeezed_once(history, **options):
+    """A request with little room: its newest turn is shortened."""
+    projection = build_request([*history, user("w" * 1000)], budget=9000, **options)
+    assert projection.report.squeezed
+    return projection
+
+
+@pytest.mark.parametrize("ratio", [0.7, 1.0])
+@pytest.mark.parametrize("pinned", [0, 1])
+def test_a_shortened_turn_keeps_its_bytes_when_more_room_comes_back(ratio, pinned):
+    options = {"keep_ratio": ratio, "keep_first_turns": pinned}
+    history = big_turn()
+    first = squeezed_once(history, tool_tokens=3000, **options)
+    history += [user("w" * 1000), assistant("done")]
+    for _ in range(3):
+        now = build_request([*history, user("now")], budget=9000, mark=first.mark, **options)
+        assert texts(now.messages[:2]) == texts(first.messages[:2])
+        history += turns(1)
+        first = now
+
+
+def test_a_shortened_turn_keeps_its_bytes_when_the_request_is_repeated_with_more_room():
+    first = squeezed_once(big_turn(), tool_tokens=3000)
+    again = build_request([*big_turn(), user("now")], budget=9000, mark=first.mark)
+    assert texts(again.messages[:2]) == texts(first.messages[:2])
+    assert again.report.squeezed and again.mark == first.mark
+
+
+def test_a_shortened_turn_is_shortened_further_when_the_request_is_repeated_with_less_room():
+    first = squeezed_once(big_turn(), tool_tokens=3000)
+    less = squeezed_once(big_turn(), tool_tokens=5000, mark=first.mark)
+    assert len(less.messages[0].content) < len(first.messages[0].content)
+    more = build_request([*big_turn(), user("now")], budget=9000, mark=less.mark)
+    assert texts(more.messages[:2]) == texts(less.messages[:2])
+
+
+def test_pictures_of_a_shortened_turn_do_not_come_back():
+    turn = [user([{"type": "text", "text": "q" * 6000}, image()]), assistant()]
+    first = squeezed_once(turn, tool_tokens=3000)
+    again = build_request([*turn, user("now")], budget=9000, mark=first.mark)
+    assert again.messages[0].content.endswith("[图片]")
+
+
+def test_a_shortened_turn_is_sent_whole_once_the_budget_was_raised():
+    first = squeezed_once(big_turn(), tool_tokens=3000)
+    raised = build_request([*big_turn(), user("now")], budget=90_000, mark=first.mark)
+    assert len(raised.messages[0].content) == 3000 and not raised.mark.squeezed
 
 
 def test_begin_dialogs_are_always_sent_and_not_counted_as_turns():
