@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import closing
 
 import pytest
 
@@ -173,7 +174,7 @@ def test_a_replay_sends_the_same_bytes_also_after_a_restart(hosts: HostPool, ver
     sent = []
     for restarts in (False, True):
         # A host of its own: what the first run taught would size the second one's window.
-        with hosts.start(config) as host:
+        with closing(hosts.start(config)) as host:
             chat = Session(host)
             chat.seed(mixed_history(8, 900))
             run = []
