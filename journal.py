@@ -60,22 +60,31 @@ class Journal:
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
         self._database = database
         self._clock = clock
-        # Requests that an earlier process, or instance, left behind.
+        # Requests that an earlier process or instance left behind, or whose check failed.
         self.left_behind: dict[str, list[OpenRequest]] = {}
 
     async def load(self) -> None:
         """Reads what was left behind, and forgets conversations that rest for long."""
+        await self._leave_behind("1", ())
         async with self._database.writing() as db:
-            rows = await db.execute_fetchall(
-                "SELECT id, session_id, conversation_id, loaded, loaded_fingerprint, sent,"
-                " sent_fingerprint FROM journal_requests ORDER BY id"
-            )
             old = "SELECT conversation_id FROM journals WHERE used_at < ?"
             limit = int(self._clock()) - _KEPT_SECONDS
             await db.execute(
                 f"DELETE FROM journal_parts WHERE conversation_id IN ({old})", (limit,)
             )
             await db.execute("DELETE FROM journals WHERE used_at < ?", (limit,))
+
+    async def leave_behind(self, request_id: int) -> None:
+        """What a request saved could not be checked: the next of its conversation does it."""
+        await self._leave_behind("id = ?", (request_id,))
+
+    async def _leave_behind(self, condition: str, values: tuple[Any, ...]) -> None:
+        async with self._database.reading() as db:
+            rows = await db.execute_fetchall(
+                "SELECT id, session_id, conversation_id, loaded, loaded_fingerprint, sent,"
+                f" sent_fingerprint FROM journal_requests WHERE {condition} ORDER BY id",
+                values,
+            )
         for row in rows:
             request = OpenRequest(*row[:3], Fingerprint(*row[3:5]), Fingerprint(*row[5:]))
             self.left_behind.setdefault(request.conversation_id, []).append(request)

@@ -20,7 +20,12 @@ from .errors import StorageUnavailable
 from .fingerprint import fingerprint
 from .host import Host
 from .journal import History, Journal, OpenRequest
-from .recovery import mend_left_behind, note_what_was_saved, repaired_from_journal
+from .recovery import (
+    mend_left_behind,
+    note_what_was_saved,
+    repair_conversation,
+    repaired_from_journal,
+)
 from .repair import checked, early_look, repaired_list, repaired_store
 from .request_state import RequestState
 
@@ -98,15 +103,25 @@ class OpenCuts:
                 await note_what_was_saved(self.host, self.journal, state)
             async with self.host.session_lock(state.session_id):
                 saved, repaired = await checked(self.host, state, early)
+                if not self.closed and await repair_conversation(
+                    self.host, self.journal, state.conversation_id
+                ):
+                    (saved, _), repaired = await checked(self.host, state, None), True
         except Exception:
             logger.exception(
                 "[context_manager] %s: could not check the saved history", state.session_id
             )
+            await self._leave_behind(state)
         finally:
             self._end(state)
         if saved is not None and not self.closed:
             await self._keep(state, saved)
         return repaired
+
+    async def _leave_behind(self, state: RequestState) -> None:
+        if state.open_cut and state.journal_id is not None and not self.closed:
+            with contextlib.suppress(StorageUnavailable):
+                await self.journal.leave_behind(state.journal_id)
 
     def _end(self, state: RequestState) -> None:
         cuts = self._cuts.get(state.conversation_id, [])

@@ -1,7 +1,8 @@
 """Repairs what a killed process left short, from the journal.
 
 The next start does it for every conversation, in the background; a request that comes
-first does it on the list it has just loaded. Where the host itself cut a short list once
+first does it on the list it has just loaded. What cannot be checked now stays for the
+next request of its conversation. Where the host itself cut a short list once
 more, the journal learns what was saved before anything else is waited for.
 """
 
@@ -28,19 +29,23 @@ async def repair_left_behind(host: Host, journal: Journal) -> int:
         session_id = requests[0].session_id
         try:
             async with host.session_lock(session_id):
-                repaired += await _repair_conversation(host, journal, conversation_id, requests)
+                repaired += await repair_conversation(host, journal, conversation_id)
         except StorageUnavailable:
-            # The rows stay; the next start checks them.
             continue
         except Exception:
             logger.exception("[context_manager] %s: could not check the saved history", session_id)
-        journal.left_behind.pop(conversation_id, None)
     return repaired
 
 
-async def _repair_conversation(
-    host: Host, journal: Journal, conversation_id: str, requests: list[OpenRequest]
-) -> bool:
+async def repair_conversation(host: Host, journal: Journal, conversation_id: str) -> bool:
+    """Checks a conversation for what was left behind in it; under its session's lock.
+
+    Returns:
+        Whether it was repaired.
+    """
+    requests = journal.left_behind.get(conversation_id)
+    if not requests:
+        return False
     session_id = requests[0].session_id
     stored = await host.load_conversation(session_id, conversation_id)
     history = await repaired_from_journal(journal, requests, host.normalised(stored or []))
@@ -51,6 +56,7 @@ async def _repair_conversation(
         await host.save_conversation(session_id, conversation_id, history)
     for request in requests:
         await journal.close(request.id)
+    journal.left_behind.pop(conversation_id, None)
     return history is not None
 
 

@@ -227,14 +227,16 @@ async def test_a_document_for_people_holds_memory_summary_and_messages(storage):
 
 
 async def test_an_import_takes_time_that_grows_with_its_sessions(storage):
-    spent = []
-    for count in (10_000 // FACTOR, 10_000):
-        entries = [
-            {"session_id": f"qq:GroupMessage:{n}", "summary": f"text {n} of {count}"}
-            for n in range(count)
-        ]
-        content, began = document(*entries), time.perf_counter()
-        assert len(await put(storage, content)) >= count
-        spent.append(time.perf_counter() - began)
-    assert spent[1] / spent[0] < IN_LINE
+    spent = {10_000 // FACTOR: [], 10_000: []}
+    for attempt in range(3):
+        for count, seconds in spent.items():
+            entries = [
+                {"session_id": f"qq:GroupMessage:{n}", "summary": f"{n} of {count}, {attempt}"}
+                for n in range(count)
+            ]
+            content, began = document(*entries), time.perf_counter()
+            assert len(await put(storage, content)) >= count
+            seconds.append(time.perf_counter() - began)
+    small, large = map(min, spent.values())
+    assert large / small < IN_LINE
     assert (await storage.list_sessions("", "", "", 1, 0))[1] == 10_000
