@@ -25,6 +25,8 @@ from . import search_index
 from .archive_rows import (
     ArchivedMessage,
     Insertion,
+    Original,
+    Times,
     Turn,
     archived,
     content_hash,
@@ -104,15 +106,14 @@ class Archive:
             gone = [] if was_reset else [old[place][0] for place in plan.gone]
             title = conversation.title or _title_of(messages)
             steps = list(_steps(plan.insertions, [row[1] for row in old], forgotten))
-            time = int(conversation.updated_at if old else conversation.created_at)
+            rows: list[ArchivedMessage] = []
             for number, step in enumerate(steps or [None]):
-                rows = []
                 if step is not None:
-                    latest = conversation.updated_at
+                    goes_on = number > 0 and steps[number - 1].end == step.start
+                    times = _times(conversation, old, step, rows if goes_on else [])
                     rows = await asyncio.to_thread(
-                        archived, messages, step.start, step.end, time, latest, turn
+                        archived, messages, step.start, step.end, times, turn
                     )
-                    time = rows[-1].time
                 async with self._database.writing() as db:
                     if number == 0 and was_reset:
                         await _set_apart(db, conversation.conversation_id)
@@ -126,21 +127,40 @@ class Archive:
 
     async def _known(
         self, conversation_id: str, messages: int
-    ) -> tuple[int, list[tuple[int, int, str]]]:
-        """Forgotten messages, and ``(id, seq, content_hash)`` of those that the host held."""
+    ) -> tuple[int, list[tuple[int, int, str, int]]]:
+        """Forgotten messages, and ``(id, seq, content_hash, time)`` of what the host held."""
         async with self._database.reading() as db:
             found = await db.execute_fetchall(
                 "SELECT forgotten FROM archived_conversations WHERE conversation_id = ?",
                 (conversation_id,),
             )
             rows = await db.execute_fetchall(
-                "SELECT id, seq, content_hash FROM archived_messages"
+                "SELECT id, seq, content_hash, time FROM archived_messages"
                 " WHERE conversation_id = ? AND in_host = 1 ORDER BY seq, id",
                 (conversation_id,),
             )
         forgotten = next((row[0] for row in found), 0)
         # A conversation that became shorter was reset: what follows is new.
         return forgotten if forgotten <= messages else 0, list(rows)
+
+    async def note_copies(
+        self, session_id: str, conversation_id: str, originals: Sequence[Original]
+    ) -> None:
+        """The first messages of a conversation are copies: they were said when and by whom
+        their originals were.
+
+        Args:
+            session_id: The session.
+            conversation_id: A conversation that was taken over.
+            originals: One row a message, in order. What is no copy any more stays as it is.
+
+        Raises:
+            StorageUnavailable: The database cannot be written; steps done stay.
+        """
+        async with self._alone(session_id):
+            for start in range(0, len(originals), STEP):
+                async with self._database.writing() as db:
+                    await _note_copies(db, conversation_id, start, originals[start : start + STEP])
 
     async def mark_deleted(self, session_id: str, conversation_ids: Sequence[str]) -> None:
         """The host holds these conversations no more; everything in them stays."""
@@ -193,9 +213,9 @@ class Archive:
         async with self._database.writing() as db:
             rows = await _indexed_rows(db, session_id, STEP)
             await search_index.remove(db, rows)
-            await db.executemany(
-                "DELETE FROM archived_messages WHERE id = ?", [(row[0],) for row in rows]
-            )
+            ids = [(row[0],) for row in rows]
+            await db.executemany("DELETE FROM archived_messages WHERE id = ?", ids)
+            await db.executemany("DELETE FROM archived_copies WHERE message_id = ?", ids)
         return len(rows)
 
 
@@ -212,6 +232,28 @@ def _steps(
             end = min(start + STEP, insertion.end)
             yield Insertion(start + forgotten, end + forgotten, before)
             before = None if before is None else before + end - start
+
+
+def _times(
+    conversation: HostConversation,
+    old: Sequence[tuple[int, int, str, int]],
+    step: Insertion,
+    in_front: Sequence[ArchivedMessage],
+) -> Times:
+    """When the messages of a step can have been said.
+
+    Args:
+        conversation: Their conversation.
+        old: ``(id, seq, content_hash, time)`` of the rows that were there.
+        step: The step.
+        in_front: The rows of the step before, if this one goes on with it.
+    """
+    latest = conversation.updated_at
+    if in_front:
+        return Times(in_front[-1].time, in_front[-1].time, latest)
+    before = [row[3] for row in old if step.before is None or row[1] < step.before]
+    default = latest if old else conversation.created_at
+    return Times(before[-1] if before else 0, int(default), latest)
 
 
 def _title_of(messages: Sequence[dict[str, Any]]) -> str:
@@ -311,6 +353,39 @@ async def _add(
         " first_at = CASE first_at WHEN 0 THEN ? ELSE min(first_at, ?) END"
         " WHERE conversation_id = ?",
         (max(times), min(times), min(times), key),
+    )
+
+
+async def _note_copies(
+    db: aiosqlite.Connection, key: str, start: int, originals: Sequence[Original]
+) -> None:
+    rows = await db.execute_fetchall(
+        "SELECT id, session_id, sender, text, role FROM archived_messages"
+        " WHERE conversation_id = ? AND in_host = 1 ORDER BY seq, id LIMIT ? OFFSET ?",
+        (key, len(originals), start),
+    )
+    copies = [
+        (row, original)
+        for row, original in zip(rows, originals, strict=False)
+        if (row[3], row[4]) == (original.text, original.role)
+    ]
+    renamed = [(row, original) for row, original in copies if row[2] != original.sender]
+    await search_index.remove(db, [row[:4] for row, _ in renamed])
+    await search_index.add(db, [(*row[:2], o.sender, row[3]) for row, o in renamed])
+    await db.executemany(
+        "UPDATE archived_messages SET time = ?, sender = ? WHERE id = ?",
+        [(original.time, original.sender, row[0]) for row, original in copies],
+    )
+    await db.executemany(
+        "INSERT OR REPLACE INTO archived_copies (message_id, original_id) VALUES"
+        " (?, coalesce((SELECT original_id FROM archived_copies WHERE message_id = ?), ?))",
+        [(row[0], original.id, original.id) for row, original in copies],
+    )
+    await db.execute(
+        "UPDATE archived_conversations SET (first_at, last_at) = (SELECT coalesce(min(time), 0),"
+        " coalesce(max(time), 0) FROM archived_messages WHERE conversation_id = ?)"
+        " WHERE conversation_id = ?",
+        (key, key),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from .archive_rows import Original
 from .database import Database
 from .message_text import media_kind
 
@@ -170,18 +171,25 @@ class ArchiveReader:
                 return
             last = rows[-1][3], rows[-1][0]
 
-    async def last_state(self, session_id: str, conversation_id: str) -> list[dict[str, Any]]:
+    async def last_state(
+        self, session_id: str, conversation_id: str
+    ) -> tuple[list[dict[str, Any]], list[Original]]:
         """The messages of a conversation as it was last, ready to be stored again.
 
         Media that are not in the archive are texts that name them.
+
+        Returns:
+            The messages, and the row of each.
         """
         async with self._database.reading() as db:
             rows = await db.execute_fetchall(
-                "SELECT content FROM archived_messages WHERE session_id = ?"
+                "SELECT content, id, role, sender, time, text FROM archived_messages"
+                " WHERE session_id = ?"
                 " AND conversation_id = ? AND in_host = 1 ORDER BY seq, id",
                 (session_id, conversation_id),
             )
-        return [_storable(json.loads(row[0])) for row in rows]
+        messages = [_storable(json.loads(row[0])) for row in rows]
+        return messages, [Original(*row[1:]) for row in rows]
 
 
 def _storable(message: dict[str, Any]) -> dict[str, Any]:

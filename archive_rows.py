@@ -74,6 +74,37 @@ class Turn:
     sender: str
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When some messages of a conversation can have been said, in unix seconds.
+
+    Attributes:
+        earliest: Time of the message in front of them.
+        default: For messages whose time cannot be known.
+        latest: When the conversation was changed last.
+    """
+
+    earliest: int
+    default: int
+    latest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A row whose message was brought back as a message of a new conversation.
+
+    Attributes:
+        id: Of the row.
+        time: Unix seconds.
+    """
+
+    id: int
+    role: str
+    sender: str
+    time: int
+    text: str
+
+
 def content_hash(message: dict[str, Any]) -> str:
     """Hash of a stored message: equal for equal content, with or without empty fields."""
     canonical = json.dumps(without_nothing(message), sort_keys=True)
@@ -84,31 +115,32 @@ def archived(
     messages: Sequence[dict[str, Any]],
     start: int,
     end: int,
-    default_time: int,
-    latest: float,
+    times: Times,
     turn: Turn | None,
 ) -> list[ArchivedMessage]:
     """Rows for some messages of a conversation.
+
+    A message whose time cannot be known was said after the one before it, and not after
+    the next one whose time is known.
 
     Args:
         messages: The whole conversation without checkpoints.
         start: The first message that becomes a row.
         end: Behind the last one.
-        default_time: For messages whose time cannot be known.
-        latest: When the conversation was changed last; nothing was said later.
+        times: When they can have been said.
         turn: What is known of the newest messages.
     """
     rows: list[ArchivedMessage] = []
     names = _tool_names(messages, start, end)
-    time = default_time
-    for index in range(start, end):
-        message = messages[index]
-        if turn is not None and index >= turn.start:
-            said_at, sender = turn.time, turn.sender
-        else:
-            said_at, sender = _told(message, latest)
-        time = max(time, said_at or time) if turn is None or index < turn.start else said_at
-        rows.append(_row(message, time, sender, names))
+    new = len(messages) if turn is None else turn.start
+    told = [_told(messages[index], times.latest) for index in range(start, min(end, new))]
+    if turn is not None:
+        told += [(turn.time, turn.sender)] * (end - start - len(told))
+    first = next((said_at for said_at, _ in told if said_at), times.default)
+    time = max(times.earliest, min(times.default, first))
+    for index, (said_at, sender) in enumerate(told, start):
+        time = max(time, said_at) if index < new else said_at
+        rows.append(_row(messages[index], time, sender, names))
     return rows
 
 
@@ -197,7 +229,7 @@ def _told(message: dict[str, Any], latest: float) -> tuple[int, str]:
     )
     nicknames, moments = _NICKNAME.findall(notes), _DATETIME.findall(notes)
     time = _unix(*moments[-1]) if moments else 0
-    return time if time <= latest + _DAY else 0, nicknames[-1].strip() if nicknames else ""
+    return time if 0 < time <= latest + _DAY else 0, nicknames[-1].strip() if nicknames else ""
 
 
 def _unix(moment: str, zone: str) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .archive import Archive, HostConversation
-from .archive_rows import Turn
+from .archive_rows import Original, Turn
 from .errors import StorageUnavailable
 from .host import Host
 from .journal import Journal
@@ -57,6 +57,7 @@ class Archivist:
         self._is_cut = is_cut
         self._whole = whole
         self._waiting: dict[str, dict[str, Saved]] = {}
+        self._copies: dict[str, dict[str, list[Original]]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closed = False
 
@@ -66,6 +67,14 @@ class Archivist:
         waiting = self._waiting.setdefault(session_id, {})
         # A newer state of the conversation holds the older one.
         waiting[saved.conversation.conversation_id] = saved
+        self._start(session_id)
+
+    def brought_back(
+        self, session_id: str, conversation_id: str, originals: list[Original]
+    ) -> None:
+        """Takes over a conversation that was made from archived rows, one row a message."""
+        self._waiting.setdefault(session_id, {})
+        self._copies.setdefault(session_id, {})[conversation_id] = originals
         self._start(session_id)
 
     async def catch_up(self, session_id: str, seconds: float) -> None:
@@ -97,11 +106,15 @@ class Archivist:
     async def _work(self, session_id: str) -> None:
         try:
             while (waiting := self._waiting.pop(session_id, None)) is not None:
+                # Before the list: it must hold the conversations they are of.
+                copies = self._copies.pop(session_id, {})
                 listed = await self._host.list_conversations(session_id)
                 if await self._archives(session_id):
                     for saved in waiting.values():
                         await self.archive.take_over(saved.conversation, saved.history, saved.turn)
                     await self._others(session_id, listed, waiting)
+                    for conversation_id, originals in copies.items():
+                        await self.archive.note_copies(session_id, conversation_id, originals)
                 await self._journal.forget(session_id, [c.conversation_id for c in listed])
         except StorageUnavailable as error:
             logger.debug("[context_manager] %s: not archived now: %s", session_id, error)
@@ -109,6 +122,7 @@ class Archivist:
             logger.exception("[context_manager] %s: could not be archived", session_id)
         finally:
             self._waiting.pop(session_id, None)
+            self._copies.pop(session_id, None)
 
     async def _archives(self, session_id: str) -> bool:
         session = await self._storage.get_session(session_id)

@@ -44,7 +44,7 @@ class History:
             UnknownConversation: The session's archive has no such conversation, or
                 one that the host cannot load.
         """
-        history = await self.reader.last_state(session_id, conversation_id)
+        history, originals = await self.reader.last_state(session_id, conversation_id)
         storable = self._host.normalised(history)
         if not storable:
             raise UnknownConversation(
@@ -53,10 +53,13 @@ class History:
         known = await self.reader.conversations(session_id)
         title = next((c.title for c in known if c.conversation_id == conversation_id), "")
         if make_current:
-            return await self._host.new_conversation(session_id, storable, title, True)
-        # No message may come between the new conversation and the switch back.
-        async with self._host.session_lock(session_id):
-            return await self._host.new_conversation(session_id, storable, title, False)
+            made = await self._host.new_conversation(session_id, storable, title, True)
+        else:
+            # No message may come between the new conversation and the switch back.
+            async with self._host.session_lock(session_id):
+                made = await self._host.new_conversation(session_id, storable, title, False)
+        self._archivist.brought_back(session_id, made, originals)
+        return made
 
     async def current(self, session_id: str) -> str | None:
         """The conversation that a session uses now."""

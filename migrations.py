@@ -266,6 +266,14 @@ MIGRATIONS = [
     """
     ALTER TABLE windows ADD COLUMN squeezed TEXT NOT NULL DEFAULT '[]';
     """,
+    # 13: which rows of a conversation that was brought back were said in another one.
+    # A copy of a copy names the first row too.
+    """
+    CREATE TABLE archived_copies (
+        message_id INTEGER PRIMARY KEY,
+        original_id INTEGER NOT NULL
+    );
+    """,
 ]
 
 

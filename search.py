@@ -5,6 +5,7 @@ Invariants:
 * A search within a session reads the text of no other session's messages; the scope
   is an argument of the caller and never comes from the question.
 * It runs on a connection of its own, in a thread: no request waits for it.
+* A message that was brought back as one of a new conversation is found once.
 * A message that contains a short question literally stands before all that do not.
 * Its cost is bounded, whatever is asked and however large the archive is.
 """
@@ -13,7 +14,7 @@ import heapq
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -195,6 +196,8 @@ def _ordered(db: sqlite3.Connection, index: _Lookup, question: Question, scope: 
     if scope.is_filtered:
         kept = _in_scope(db, points, scope)
         points = {row_id: value for row_id, value in points.items() if row_id in kept}
+    for row_id in _copies(db, points):
+        del points[row_id]
     literal = _containing(db, index, points, question)
     first = heapq.nlargest(
         RANKED, points, key=lambda row_id: (row_id in literal, points[row_id], row_id)
@@ -234,6 +237,31 @@ def _in_scope(db: sqlite3.Connection, ids: Iterable[int], scope: Scope) -> set[i
         [json.dumps(list(ids)), *values],
     )
     return {row[0] for row in rows}
+
+
+def _copies(db: sqlite3.Connection, ids: Collection[int]) -> list[int]:
+    """All but one of the rows that are copies of the same message.
+
+    The one is in a conversation of the host if any of them is, and the newest of these.
+    """
+    rows = db.execute(
+        "SELECT message_id, original_id FROM archived_copies"
+        " WHERE message_id IN (SELECT value FROM json_each(?))",
+        [json.dumps(list(ids))],
+    )
+    same: dict[int, list[int]] = {}
+    for row_id, original in rows:
+        same.setdefault(original, [original] if original in ids else []).append(row_id)
+    if not same:
+        return []
+    held = db.execute(
+        "SELECT m.id FROM archived_messages m JOIN archived_conversations c USING (conversation_id)"
+        " WHERE m.in_host AND c.in_host AND m.id IN (SELECT value FROM json_each(?))",
+        [json.dumps([row_id for group in same.values() for row_id in group])],
+    )
+    in_host = {row[0] for row in held}
+    best = {max(group, key=lambda row_id: (row_id in in_host, row_id)) for group in same.values()}
+    return [row_id for group in same.values() for row_id in group if row_id not in best]
 
 
 def _containing(

@@ -110,6 +110,33 @@ async def test_a_time_that_cannot_be_is_not_believed(archive, database, moment, 
     assert [row["time"] for row in rows(database)] == [100, 100]
 
 
+def noted(text, minute):
+    note = f"<system_reminder>Current datetime: 2026-01-02 03:0{minute} (UTC)</system_reminder>"
+    parts = [{"type": "text", "text": text}, {"type": "text", "text": note}]
+    return {"role": "user", "content": parts}
+
+
+async def test_messages_nobody_saw_come_in_were_said_when_their_notes_tell(archive, database):
+    much_later = 1767323040 + 14 * 86_400
+    await archive.take_over(conversation(), said("hi", "hello"))
+    missed = [*said("a"), noted("b", 4), *said("c", start=1), noted("d", 6)]
+    await archive.take_over(conversation(updated_at=much_later), [*said("hi", "hello"), *missed])
+    times = [row["time"] - 1767323040 for row in rows(database)[2:]]
+    assert times == [0, 0, 0, 120]
+
+
+async def test_a_message_is_never_earlier_than_the_one_before_it(archive, database, monkeypatch):
+    monkeypatch.setattr("astrbot_plugin_context_manager.archive.STEP", 2)
+    asked, now = said("hi", "hello"), 1767323040 + 30
+    await archive.take_over(conversation(updated_at=now), asked, Turn(0, now, "小明"))
+    missed = [noted("b", 6), *said("c", start=1), noted("d", 4), *said("e", start=1)]
+    await archive.take_over(conversation(updated_at=now + 900), [*asked, *missed])
+    assert [row["time"] - now for row in rows(database)] == [0, 0, 90, 90, 90, 90]
+    back_in_time = [*asked, noted("x", 4), *missed]
+    await archive.take_over(conversation(updated_at=now + 900), back_in_time)
+    assert rows(database, "text = 'x'")[0]["time"] == now
+
+
 async def test_the_hosts_note_counts_more_than_one_that_a_person_wrote(archive, database):
     def note(name, hour):
         return (
@@ -240,7 +267,7 @@ async def test_a_reset_sets_what_was_said_before_apart(archive, database, seen_e
         "c1": True,
         "c1#1": False,
     }
-    brought_back = await ArchiveReader(database).last_state(GROUP, "c1#1")
+    brought_back, _ = await ArchiveReader(database).last_state(GROUP, "c1#1")
     assert brought_back == said("a", "B", "c", "d")
     await archive.take_over(conversation(), said("new"))
     assert texts(database, "conversation_id = 'c1#2'") == ["x", "y"]
@@ -331,7 +358,7 @@ async def test_media_that_were_not_kept_come_back_as_text(archive, database):
         {"type": "image_url", "image_url": {"url": "https://host/picture.png"}},
     ]
     await archive.take_over(conversation(), [{"role": "user", "content": parts}])
-    [message] = await ArchiveReader(database).last_state(GROUP, "c1")
+    [message], _ = await ArchiveReader(database).last_state(GROUP, "c1")
     text, picture, linked = message["content"]
     assert (text, linked) == (parts[0], parts[2])
     assert picture["type"] == "text" and picture["text"].startswith("[图片 ")
@@ -339,7 +366,7 @@ async def test_media_that_were_not_kept_come_back_as_text(archive, database):
 
 async def test_another_sessions_conversation_cannot_be_brought_back(archive, database):
     await archive.take_over(conversation(), said("a"))
-    assert await ArchiveReader(database).last_state("qq:GroupMessage:2", "c1") == []
+    assert await ArchiveReader(database).last_state("qq:GroupMessage:2", "c1") == ([], [])
 
 
 # Deleting

@@ -6,17 +6,20 @@ import json
 import logging
 import random
 import sqlite3
+from dataclasses import replace
 
 import pytest
 from astrbot_plugin_context_manager.archive import Archive, HostConversation
 from astrbot_plugin_context_manager.archive_export import json_chunks, markdown_chunks
 from astrbot_plugin_context_manager.archive_reader import ArchiveReader, Scope
+from astrbot_plugin_context_manager.archive_rows import Turn
 from astrbot_plugin_context_manager.archiving import Archivist, Saved
 from astrbot_plugin_context_manager.commands_history import ConversationCommands
 from astrbot_plugin_context_manager.errors import UnknownConversation
 from astrbot_plugin_context_manager.fingerprint import fingerprint
 from astrbot_plugin_context_manager.history import History
 from astrbot_plugin_context_manager.journal import Journal
+from astrbot_plugin_context_manager.search import search
 from astrbot_plugin_context_manager.settings import Settings
 from astrbot_plugin_context_manager.storage import Storage
 from astrbot_plugin_context_manager.texts import Texts
@@ -330,6 +333,98 @@ async def test_what_the_host_cannot_load_is_not_brought_back(commands, host, arc
     with pytest.raises(UnknownConversation):
         await History(reader, archivist, host).resume(SESSION, "c1", False)
     assert list(host.stored) == ["c1"]
+
+
+# What was brought back
+
+
+@pytest.fixture
+async def resume(archivist, host, reader):
+    async def bring_back(key, session_id=SESSION):
+        made = await History(reader, archivist, host).resume(session_id, key, True)
+        await archivist.catch_up(session_id, 5)
+        return made
+
+    return bring_back
+
+
+def ask(host, key, at, sender, *texts):
+    """A conversation whose messages were all said in one request."""
+    return replace(host.put(key, *texts), turn=Turn(0, at, sender))
+
+
+async def hits(storage, text, **scope):
+    found = await search(storage.database, text, Scope(SESSION, **scope))
+    assert found.total == len(found.items)
+    return [(hit.conversation_id, hit.time, hit.sender) for hit in found.items]
+
+
+async def test_messages_that_are_brought_back_keep_who_said_them_and_when(
+    archivist, host, reader, resume
+):
+    archivist.later(ask(host, "c1", 777, "小明", "我的猫叫咪咪", "好名字", "是的"))
+    await archivist.catch_up(SESSION, 5)
+    made = await resume("c1")
+    archivist.later(ask(host, made, 9000, "小红", "我的猫叫咪咪", "好名字", "是的", "再见"))
+    entries, _, _ = await reader.messages(Scope(SESSION, made), 9, 0)
+    assert [(e.text, e.time, e.sender) for e in entries] == [
+        ("我的猫叫咪咪", 777, "小明"),
+        ("好名字", 777, ""),
+        ("是的", 777, "小明"),
+    ]
+    times = {c.conversation_id: c.first_at for c in await reader.conversations(SESSION)}
+    assert times == {"c1": 777, made: 777}
+
+
+async def test_a_message_that_was_brought_back_is_found_once(archivist, host, storage, resume):
+    archivist.later(ask(host, "c1", 777, "小明", "我的猫叫咪咪"))
+    await archivist.catch_up(SESSION, 5)
+    again = await resume(await resume("c1"))
+    assert await hits(storage, "咪咪") == [(again, 777, "小明")]
+    assert await hits(storage, "小明") == [(again, 777, "小明")]
+    assert await hits(storage, "咪咪", conversation_id="c1") == [("c1", 777, "小明")]
+
+
+async def test_of_the_places_of_a_message_one_that_the_host_holds_is_found(
+    archivist, host, storage, resume
+):
+    archivist.later(ask(host, "c1", 777, "小明", "我的猫叫咪咪"))
+    await archivist.catch_up(SESSION, 5)
+    del host.stored[await resume("c1")]
+    await archivist.catch_up(SESSION, 5)
+    assert [key for key, _, _ in await hits(storage, "咪咪")] == ["c1"]
+
+
+async def test_equal_words_of_two_people_are_both_found(archivist, host, storage, resume):
+    archivist.later(ask(host, "c1", 777, "小明", "好的", "嗯", "好的"))
+    archivist.later(ask(host, "c2", 777, "小红", "好的"))
+    await archivist.catch_up(SESSION, 5)
+    made = await resume("c1")
+    assert sorted(await hits(storage, "好的")) == [
+        ("c2", 777, "小红"),
+        (made, 777, "小明"),
+        (made, 777, "小明"),
+    ]
+
+
+async def test_what_was_changed_after_it_was_brought_back_is_no_copy(
+    archivist, host, reader, storage
+):
+    archivist.later(ask(host, "c1", 777, "小明", "我的猫叫咪咪", "好名字"))
+    await archivist.catch_up(SESSION, 5)
+    made = await History(reader, archivist, host).resume(SESSION, "c1", True)
+    host.put(made, "我的狗叫咪咪", "好名字")
+    await archivist.catch_up(SESSION, 5)
+    assert {key for key, _, _ in await hits(storage, "咪咪")} == {"c1", made}
+
+
+async def test_a_deletion_forgets_what_was_a_copy(archivist, host, storage, resume):
+    archivist.later(ask(host, "c1", 777, "小明", "我的猫叫咪咪"))
+    await archivist.catch_up(SESSION, 5)
+    await resume("c1")
+    await archivist.delete(SESSION)
+    async with storage.database.reading() as db:
+        assert list(await db.execute_fetchall("SELECT * FROM archived_copies")) == []
 
 
 # Export
