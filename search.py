@@ -118,11 +118,13 @@ class _Lookup:
         found = Counter(row_id for ids in self.holders.values() for row_id in ids)
         weights = self.statistics.weights(self.holders)
         least = question.least_terms(len(self.holders))
+        enough = {row_id for row_id, count in found.items() if count >= least}
+        # Of "猫咪生病", "猫咪" alone tells something; pairs across two words are in no message.
+        enough.update(*(ids for term, ids in self.holders.items() if len(term) > 1))
         self.points = dict.fromkeys(scanned, 0.0)
         for term, ids in self.holders.items():
-            for row_id in ids:
-                if found[row_id] >= least:
-                    self.points[row_id] = self.points.get(row_id, 0.0) + weights[term]
+            for row_id in ids & enough:
+                self.points[row_id] = self.points.get(row_id, 0.0) + weights[term]
 
     def counts(self, row_id: int, length: float) -> TermCounts:
         """The question's terms in a message."""

@@ -16,8 +16,8 @@ from .search_terms import QUERY_CHARACTERS, is_cjk, normalised, query_terms
 MAX_TERMS = 64
 # Longer texts are looked for by their terms only.
 _LITERAL_CHARACTERS = 40
-# Up to so many terms, at least half of them must be there: of two characters, one alone
-# tells nothing.
+# Up to so many terms, a pair or at least half of them must be there: of two characters,
+# one alone tells nothing.
 _FEW_TERMS = 7
 
 
@@ -38,7 +38,7 @@ class Question:
     days: tuple[Day, ...]
 
     def least_terms(self, known: int) -> int:
-        """How many of the terms a message must hold.
+        """How many of the terms a message without any longer one of them must hold.
 
         Args:
             known: Of how many terms it is known which messages hold them.

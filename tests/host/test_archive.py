@@ -290,6 +290,10 @@ def test_conversations_are_a_chain_with_their_place(chat: Session) -> None:
     assert [c["in_host"] for c in catch_up(chat.host, chat.origin)] == [True, False]
 
 
+def said_by(row: dict) -> tuple:
+    return row["text"], row["sender"], row["time"]
+
+
 @pytest.mark.parametrize("make_current", [True, False])
 def test_a_deleted_conversation_is_brought_back_whole(chat: Session, make_current: bool) -> None:
     new, old = catch_up(chat.host, chat.origin)
@@ -306,6 +310,10 @@ def test_a_deleted_conversation_is_brought_back_whole(chat: Session, make_curren
     said_in = made if make_current else new["conversation_id"]
     assert "which talk is this?" in json.dumps(conversations(chat)[said_in])
     assert_archive_agrees(chat.host, chat.origin)
+    rows = archived(chat.host, chat.origin)
+    first = rows[old["conversation_id"]]
+    copies = rows[made][: len(first)]
+    assert [said_by(row) for row in copies] == [said_by(row) for row in first]
 
 
 def test_only_a_sessions_own_conversations_can_be_brought_back(

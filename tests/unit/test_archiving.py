@@ -365,7 +365,6 @@ async def test_messages_that_are_brought_back_keep_who_said_them_and_when(
     archivist.later(ask(host, "c1", 777, "小明", "我的猫叫咪咪", "好名字", "是的"))
     await archivist.catch_up(SESSION, 5)
     made = await resume("c1")
-    archivist.later(ask(host, made, 9000, "小红", "我的猫叫咪咪", "好名字", "是的", "再见"))
     entries, _, _ = await reader.messages(Scope(SESSION, made), 9, 0)
     assert [(e.text, e.time, e.sender) for e in entries] == [
         ("我的猫叫咪咪", 777, "小明"),

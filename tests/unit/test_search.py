@@ -133,6 +133,22 @@ async def test_two_characters_apart_rank_behind_the_word_and_one_alone_is_no_hit
     assert await found(database, "香菜") == ["香菜", "香和菜"]
 
 
+@pytest.mark.parametrize("question", ["猫咪生病", "猫咪最近生病了没有", "看病猫咪", "猫咪"])
+async def test_a_short_question_finds_what_holds_one_of_its_words(database, question):
+    said = ["猫咪发烧了", "猫和咪", "他生气了", "会议改到三点"]
+    await archive(database, [Said(HERE.session_id, n, text) for n, text in enumerate(said)])
+    assert (await found(database, question))[0] == "猫咪发烧了"
+    assert "会议改到三点" not in await found(database, question)
+
+
+async def test_messages_with_all_of_a_short_question_stand_before_those_with_one_word(database):
+    said = ["猫咪发烧了", "上次猫咪生病花了很多钱才好起来的", "生病了", "猫咪"]
+    await archive(database, [Said(HERE.session_id, n, text) for n, text in enumerate(said)])
+    hits = await found(database, "猫咪生病")
+    assert hits[0] == said[1]
+    assert sorted(hits) == sorted(said)
+
+
 async def test_a_message_is_found_by_who_said_it(database):
     await archive(database, [Said(HERE.session_id, 0, "下午到", sender="欧阳小明")])
     assert await found(database, "欧阳小明") == ["下午到"]
