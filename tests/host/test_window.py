@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from dev.host_process import HostProcess
+from dev.scripted_model import ScriptedModel
 
-from .conftest import HostPool
 from .histories import mixed_history, text_turn, tool_turn
 from .profiles import NONE, VERSIONS
 from .sessions import Session, our_lines, wait_until
@@ -169,12 +169,13 @@ def test_the_status_tells_the_plugins_own_time_and_the_cached_share(chat: Sessio
 
 @pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_replay_sends_the_same_bytes_also_after_a_restart(hosts: HostPool, version: str) -> None:
+def test_a_replay_sends_the_same_bytes_also_after_a_restart(version: str) -> None:
     config = NONE.config(version)
     sent = []
     for restarts in (False, True):
-        # A host of its own: what the first run taught would size the second one's window.
-        with closing(hosts.start(config)) as host:
+        # Of its own each: what the first run taught would size the second one's window,
+        # and the model's call ids grow longer.
+        with ScriptedModel() as model, closing(HostProcess(config, model).start()) as host:
             chat = Session(host)
             chat.seed(mixed_history(8, 900))
             run = []
