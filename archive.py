@@ -5,16 +5,18 @@ Invariants:
 * Of a conversation, the rows that are ``in_host``, in the order of ``seq``, are the
   messages that its host held when the conversation was last taken over. A message
   that the host no longer holds keeps its row and its place.
-* A conversation that was emptied by a reset goes on as a conversation of its own,
-  ``ID#1``, that the host does not hold; what is said afterwards begins anew.
+* A conversation that was emptied, by a reset or to make its first answer anew, goes on
+  as a conversation of its own, ``ID#1``, that the host does not hold; what is said
+  afterwards begins anew, whatever it repeats.
 * A conversation is taken over in bounded steps, each one transaction. A step that
   fails changes nothing, and the next call goes on from there.
 * Rows go and come only together with their entries in the search index.
-* What a user deleted does not come back, even while the host still holds it.
+* What a user deleted does not come back, even while the host still holds it. Of it
+  there are only short hashes, and only as long as the host holds it.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -22,6 +24,7 @@ from weakref import WeakValueDictionary
 import aiosqlite
 
 from . import search_index
+from .archive_changes import STEP, Change, HostConversation, Known, plan_change
 from .archive_rows import (
     ArchivedMessage,
     Insertion,
@@ -29,32 +32,15 @@ from .archive_rows import (
     Times,
     Turn,
     archived,
-    content_hash,
-    plan_changes,
+    packed,
     readable_text,
+    unpacked,
 )
 from .database import Database
 from .message_text import clean_text
 from .watermark import without_checkpoints
 
-# Rows a step: a request that waits for the database waits for one step at most.
-STEP = 200
 _TITLE_LENGTH, _OPENING_LENGTH = 200, 60
-
-
-@dataclass(frozen=True, slots=True)
-class HostConversation:
-    """A conversation as the host lists it; times in unix seconds.
-
-    Attributes:
-        updated_at: Moves with every change by the host, also within a second.
-    """
-
-    conversation_id: str
-    session_id: str
-    title: str
-    created_at: float
-    updated_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +50,15 @@ class ConversationState:
     conversation_id: str
     in_host: bool
     host_updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the host holds of a conversation: its state and the hashes of its messages."""
+
+    conversation_id: str
+    updated_at: float
+    hashes: list[str]
 
 
 class Archive:
@@ -98,40 +93,32 @@ class Archive:
         """
         messages = without_checkpoints(history)
         async with self._alone(conversation.session_id):
-            hashes = await asyncio.to_thread(lambda: [content_hash(m) for m in messages])
-            forgotten, old = await self._known(conversation.conversation_id, len(messages))
-            before = [row[2] for row in old]
-            plan = await asyncio.to_thread(plan_changes, before, hashes[forgotten:])
-            was_reset = bool(old) and len(plan.gone) == len(old)
-            gone = [] if was_reset else [old[place][0] for place in plan.gone]
-            title = conversation.title or _title_of(messages)
-            steps = list(_steps(plan.insertions, [row[1] for row in old], forgotten))
+            known = await self._known(conversation.conversation_id)
+            change = await asyncio.to_thread(plan_change, known, conversation, messages, turn)
             rows: list[ArchivedMessage] = []
-            for number, step in enumerate(steps or [None]):
+            for number, step in enumerate(change.steps or [None]):
                 if step is not None:
-                    goes_on = number > 0 and steps[number - 1].end == step.start
-                    times = _times(conversation, old, step, rows if goes_on else [])
+                    goes_on = number > 0 and change.steps[number - 1].end == step.start
+                    times = _times(conversation, known.rows, step, rows if goes_on else [])
                     rows = await asyncio.to_thread(
-                        archived, messages, step.start, step.end, times, turn
+                        archived, change.messages, step.start, step.end, times, change.turn
                     )
                 async with self._database.writing() as db:
-                    if number == 0 and was_reset:
+                    if number == 0 and change.was_reset:
                         await _set_apart(db, conversation.conversation_id)
-                    await _note_conversation(db, conversation, title, forgotten)
-                    await _mark_gone(db, gone if number == 0 else [])
+                    await _note_conversation(db, conversation, change)
+                    await _mark_gone(db, change.gone if number == 0 else [])
                     if step is not None:
                         await _add(db, conversation, step.before, rows)
-                    if number >= len(steps) - 1:
+                    if number >= len(change.steps) - 1:
                         await _note_end(db, conversation)
-        return sum(step.end - step.start for step in steps)
+        return sum(step.end - step.start for step in change.steps)
 
-    async def _known(
-        self, conversation_id: str, messages: int
-    ) -> tuple[int, list[tuple[int, int, str, int]]]:
-        """Forgotten messages, and ``(id, seq, content_hash, time)`` of what the host held."""
+    async def _known(self, conversation_id: str) -> Known:
         async with self._database.reading() as db:
             found = await db.execute_fetchall(
-                "SELECT forgotten FROM archived_conversations WHERE conversation_id = ?",
+                "SELECT host_updated_at, forgotten, forgotten_hashes FROM archived_conversations"
+                " WHERE conversation_id = ?",
                 (conversation_id,),
             )
             rows = await db.execute_fetchall(
@@ -139,9 +126,8 @@ class Archive:
                 " WHERE conversation_id = ? AND in_host = 1 ORDER BY seq, id",
                 (conversation_id,),
             )
-        forgotten = next((row[0] for row in found), 0)
-        # A conversation that became shorter was reset: what follows is new.
-        return forgotten if forgotten <= messages else 0, list(rows)
+        seen_at, count, stored = next(iter(found), (0.0, 0, b""))
+        return Known(seen_at, count, unpacked(stored), list(rows))
 
     async def note_copies(
         self, session_id: str, conversation_id: str, originals: Sequence[Original]
@@ -166,8 +152,8 @@ class Archive:
         """The host holds these conversations no more; everything in them stays."""
         async with self._alone(session_id), self._database.writing() as db:
             await db.executemany(
-                "UPDATE archived_conversations SET in_host = 0, forgotten = 0"
-                " WHERE conversation_id = ? AND session_id = ?",
+                "UPDATE archived_conversations SET in_host = 0, forgotten = 0,"
+                " forgotten_hashes = x'' WHERE conversation_id = ? AND session_id = ?",
                 [(key, clean_text(session_id)) for key in conversation_ids],
             )
 
@@ -181,13 +167,12 @@ class Archive:
             )
         return [ConversationState(key, bool(in_host), state) for key, in_host, state in rows]
 
-    async def delete_session(self, session_id: str, held: Sequence[tuple[str, int]]) -> int:
+    async def delete_session(self, session_id: str, held: Sequence[Held]) -> int:
         """Deletes a session's archive for good: rows, index and the pages they were on.
 
         Args:
             session_id: The session.
-            held: Conversations that the host still holds, with their number of
-                messages: these are not archived again.
+            held: What the host still holds: it is not archived again.
 
         Returns:
             How many messages were deleted.
@@ -201,9 +186,13 @@ class Archive:
                     "DELETE FROM archived_conversations WHERE session_id = ?", (session_id,)
                 )
                 await db.executemany(
-                    "INSERT INTO archived_conversations (conversation_id, session_id, forgotten)"
-                    " VALUES (?, ?, ?)",
-                    [(key, session_id, messages) for key, messages in held if messages],
+                    "INSERT INTO archived_conversations (conversation_id, session_id,"
+                    " host_updated_at, forgotten, forgotten_hashes) VALUES (?, ?, ?, ?, ?)",
+                    [
+                        (h.conversation_id, session_id, h.updated_at, *_noted(h.hashes))
+                        for h in held
+                        if h.hashes
+                    ],
                 )
             await search_index.compact(self._database)
             await self._database.wipe_free_pages()
@@ -219,19 +208,9 @@ class Archive:
         return len(rows)
 
 
-def _steps(
-    insertions: Sequence[Insertion], places: Sequence[int], forgotten: int
-) -> Iterator[Insertion]:
-    """The insertions in bounded steps; ``before`` becomes a place in the archive.
-
-    Those at the end come first, so that the places of earlier rows stay as they were read.
-    """
-    for insertion in reversed(insertions):
-        before = None if insertion.before is None else places[insertion.before]
-        for start in range(insertion.start, insertion.end, STEP):
-            end = min(start + STEP, insertion.end)
-            yield Insertion(start + forgotten, end + forgotten, before)
-            before = None if before is None else before + end - start
+def _noted(forgotten: Sequence[str]) -> tuple[int, bytes]:
+    """What the table says of forgotten messages: their number and short hashes."""
+    return len(forgotten), packed(forgotten)
 
 
 def _times(
@@ -265,18 +244,20 @@ def _title_of(messages: Sequence[dict[str, Any]]) -> str:
 
 
 async def _note_conversation(
-    db: aiosqlite.Connection, conversation: HostConversation, title: str, forgotten: int
+    db: aiosqlite.Connection, conversation: HostConversation, change: Change
 ) -> None:
+    title = conversation.title or _title_of(change.messages)
     await db.execute(
-        "INSERT INTO archived_conversations (conversation_id, session_id, title, forgotten)"
-        " VALUES (?, ?, ?, ?) ON CONFLICT (conversation_id) DO UPDATE SET in_host = 1,"
+        "INSERT INTO archived_conversations"
+        " (conversation_id, session_id, title, forgotten, forgotten_hashes)"
+        " VALUES (?, ?, ?, ?, ?) ON CONFLICT (conversation_id) DO UPDATE SET in_host = 1,"
         " title = CASE WHEN ? OR title = '' THEN excluded.title ELSE title END,"
-        " forgotten = excluded.forgotten",
+        " forgotten = excluded.forgotten, forgotten_hashes = excluded.forgotten_hashes",
         (
             conversation.conversation_id,
             clean_text(conversation.session_id),
             clean_text(title)[:_TITLE_LENGTH],
-            forgotten,
+            *_noted(change.forgotten),
             bool(conversation.title),
         ),
     )

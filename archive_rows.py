@@ -11,16 +11,21 @@ Pure: no I/O and no clock. Invariants:
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import Any
 
 from .fingerprint import without_nothing
 from .message_text import clean_text, media_kind, part_text, parts_of, tool_calls_of
 
 _HASH_LENGTH = 32
+# Bytes of a forgotten message's hash: 60 KB for 10,000 of them.
+_SHORT = 6
+# Steps of a comparison, some tenths of a second: it runs in a thread that nothing can end.
+_WORK = 3_000_000
 # A note's zone may be another than it seems.
 _DAY = 86_400
 _MEDIA_HASH_LENGTH = 12
@@ -109,6 +114,21 @@ def content_hash(message: dict[str, Any]) -> str:
     """Hash of a stored message: equal for equal content, with or without empty fields."""
     canonical = json.dumps(without_nothing(message), sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:_HASH_LENGTH]
+
+
+def short_hash(digest: str) -> str:
+    """What is kept of a ``content_hash`` of a message that is not archived."""
+    return digest[: 2 * _SHORT]
+
+
+def packed(hashes: Sequence[str]) -> bytes:
+    """Hashes as they are stored, short."""
+    return bytes.fromhex("".join(map(short_hash, hashes)))
+
+
+def unpacked(stored: bytes) -> list[str]:
+    """The short hashes that were stored."""
+    return [stored[i : i + _SHORT].hex() for i in range(0, len(stored), _SHORT)]
 
 
 def archived(
@@ -296,11 +316,65 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
     )
 
 
+def still_there(forgotten: Sequence[str], rows: Sequence[str], new: Sequence[str]) -> list[int]:
+    """Which messages of a conversation are forgotten ones.
+
+    Args:
+        forgotten: Short hashes of the forgotten messages.
+        rows: Hashes of the archived ones.
+        new: Hashes of those messages that can be either.
+
+    Returns:
+        Their positions in ``new``, in order.
+    """
+    if not forgotten:
+        return []
+    old, now = [*forgotten, *map(short_hash, rows)], [short_hash(h) for h in new]
+    plan = plan_changes(old, now)
+    added = [index for found in plan.insertions for index in range(found.start, found.end)]
+    stayed = without(range(len(old)), plan.gone)
+    pairs = list(zip(stayed, without(range(len(now)), added), strict=True))
+    if 2 * len(pairs) <= min(len(old), len(now)):
+        # Another conversation, in which some words are the same.
+        return list(range(_common(forgotten, now)))
+    return [place for index, place in pairs if index < len(forgotten)]
+
+
+def without[T](items: Sequence[T], places: Iterable[int]) -> list[T]:
+    """The items that are not at these places."""
+    left_out = set(places)
+    return [item for place, item in enumerate(items) if place not in left_out]
+
+
 def _differences(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
-    if not old or not new:
-        if old or new:
-            yield 0, len(old), 0, len(new)
-        return
-    for tag, *places in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            yield tuple(places)
+    """Where they differ, in order: the longest equal runs stay, as far as there is time.
+
+    What is not compared within ``_WORK`` counts as replaced.
+    """
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    costs = _costs(matcher, old)
+    if costs[-1] > _WORK // 2:
+        # Entries that are everywhere only lengthen runs that others begin.
+        matcher = SequenceMatcher(None, old, new, autojunk=True)
+        costs = _costs(matcher, old)
+    work, spans = _WORK, [(0, len(old), 0, len(new))]
+    while spans:
+        old_from, old_to, new_from, new_to = span = spans.pop()
+        cost = costs[old_to] - costs[old_from]
+        if old_from == old_to or new_from == new_to or cost > work:
+            if old_from < old_to or new_from < new_to:
+                yield span
+            continue
+        work -= cost
+        at, new_at, size = matcher.find_longest_match(*span)
+        if size:
+            spans.append((at + size, old_to, new_at + size, new_to))
+            spans.append((old_from, at, new_from, new_at))
+        else:
+            yield span
+
+
+def _costs(matcher: SequenceMatcher[str], old: Sequence[str]) -> list[int]:
+    """Steps that a search in the first n old entries takes, for each n."""
+    found = matcher.b2j
+    return list(accumulate((1 + len(found.get(entry, ())) for entry in old), initial=0))

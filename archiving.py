@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .archive import Archive, HostConversation
-from .archive_rows import Original, Turn
+from .archive import Archive, Held, HostConversation
+from .archive_rows import Original, Turn, content_hash
 from .errors import StorageUnavailable
 from .host import Host
 from .journal import Journal
@@ -87,11 +87,16 @@ class Archivist:
         if self._closed:
             return None
         task = self._tasks.get(session_id)
-        if task is None:
+        # One that has ended takes nothing more, even before its callback has run.
+        if task is None or task.done():
             task = asyncio.get_running_loop().create_task(self._work(session_id))
             self._tasks[session_id] = task
-            task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
+            task.add_done_callback(lambda ended: self._ended(session_id, ended))
         return task
+
+    def _ended(self, session_id: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(session_id) is task:
+            del self._tasks[session_id]
 
     async def close(self) -> None:
         """Lets what has begun end; the rest is made up for after the next start."""
@@ -162,8 +167,9 @@ class Archivist:
         held = []
         for conversation in await self._host.list_conversations(session_id):
             key = conversation.conversation_id
-            history = await self._whole(session_id, key)
-            held.append((key, len(without_checkpoints(history or []))))
+            messages = without_checkpoints(await self._whole(session_id, key) or [])
+            hashes = await asyncio.to_thread(lambda of: [content_hash(m) for m in of], messages)
+            held.append(Held(key, conversation.updated_at, hashes))
         await self._drop(session_id)
         # Before the free pages are wiped.
         await self._journal.forget(session_id)

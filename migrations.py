@@ -274,6 +274,12 @@ MIGRATIONS = [
         original_id INTEGER NOT NULL
     );
     """,
+    # 14: short hashes of the messages that a user deleted from the archive while the host
+    # held them: their number alone did not tell a shorter answer from a reset. None where
+    # only the number is known: the next look at the conversation notes them.
+    """
+    ALTER TABLE archived_conversations ADD COLUMN forgotten_hashes BLOB NOT NULL DEFAULT x'';
+    """,
 ]
 
 

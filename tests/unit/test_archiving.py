@@ -140,6 +140,24 @@ async def test_the_newest_of_several_states_is_taken_over(archivist, host, reade
     assert sorted(await texts(reader)) == list("abcde")
 
 
+async def test_what_is_handed_over_as_the_work_ends_is_not_left_behind(archivist, host, reader):
+    forget, loop = archivist._journal.forget, asyncio.get_running_loop()
+
+    async def last(*arguments):
+        await forget(*arguments)
+        # Runs after the task's last step and before the callback of its end.
+        loop.call_soon(archivist.later, host.put("c1", "a", "b", "c", "d"))
+        archivist._journal.forget = forget
+
+    archivist._journal.forget = last
+    archivist.later(host.put("c1", "a", "b"))
+    first = archivist._tasks[SESSION]
+    await asyncio.wait([first])
+    if second := archivist._tasks.get(SESSION):
+        await asyncio.wait([second])
+    assert await texts(reader) == list("abcd")
+
+
 async def test_other_conversations_are_read_only_if_they_changed(archivist, host, reader):
     host.put("c1", "a")
     host.put("c2", "b")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import aiosqlite
 import pytest
+from astrbot_plugin_context_manager.archive import Archive, HostConversation
 from astrbot_plugin_context_manager.context_logic import WindowMark
 from astrbot_plugin_context_manager.database import Database
 from astrbot_plugin_context_manager.errors import StorageUnavailable
@@ -214,3 +215,18 @@ async def test_a_write_cancelled_at_any_point_is_whole_or_absent(tmp_path):
     assert all((f"a{n}" in names) == (f"b{n}" in names) for n in range(40))
     await write("last")
     await database.close()
+
+
+async def test_a_deletion_from_before_its_hashes_were_kept_is_still_known(tmp_path):
+    path = tmp_path / "context_manager.db"
+    await apply(path, MIGRATIONS[:13])
+    execute(
+        path,
+        "INSERT INTO archived_conversations (conversation_id, session_id, forgotten)"
+        f" VALUES ('c1', '{GROUP}', 2)",
+    )
+    database = await Database.open(path)
+    said = [{"role": "user", "content": text} for text in ("deleted", "deleted too", "new")]
+    added = await Archive(database).take_over(HostConversation("c1", GROUP, "", 1.0, 2.0), said)
+    await database.close()
+    assert added == 1
