@@ -18,6 +18,7 @@ from .importable import make_plugin_importable
 
 make_plugin_importable()
 
+from astrbot_plugin_context_manager import search_index  # noqa: E402
 from astrbot_plugin_context_manager.archive import Archive, HostConversation  # noqa: E402
 from astrbot_plugin_context_manager.archive_rows import Turn  # noqa: E402
 from astrbot_plugin_context_manager.database import Database  # noqa: E402
@@ -77,6 +78,8 @@ async def fill(path: Path, sizes: list[int]) -> None:
     """Grows one archive through all sizes and prints what appends cost at each."""
     sentences = Sentences(1)
     database = await Database.open(path)
+    # As a plugin that started with an empty archive: a host would index all of it anew.
+    await search_index.prepare(database)
     print("  messages  turn p50  turn p95  backlog/s  disk  (ms, messages a second, MB)")
     last = 0
     for size in sizes:
