@@ -8,19 +8,11 @@ import pytest
 from astrbot_plugin_context_manager.archive import STEP, Archive
 from astrbot_plugin_context_manager.archive_reader import ArchiveReader, Scope
 from astrbot_plugin_context_manager.archive_rows import Turn, content_hash
-from astrbot_plugin_context_manager.database import Database
 from astrbot_plugin_context_manager.errors import StorageUnavailable
 
 from .archives import GROUP, OLD, conversation, held, rows, said, texts
 
 PICTURE = "data:image/png;base64," + "iVBORw0KGgo" * 50
-
-
-@pytest.fixture
-async def database(tmp_path):
-    opened = await Database.open(tmp_path / "context_manager.db")
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

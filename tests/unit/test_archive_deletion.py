@@ -12,13 +12,6 @@ from .archives import GROUP, OLD, conversation, rows, said, texts
 
 
 @pytest.fixture
-async def database(tmp_path):
-    opened = await Database.open(tmp_path / "context_manager.db")
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
 def archive(database):
     return Archive(database)
 

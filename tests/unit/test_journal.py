@@ -4,19 +4,11 @@ import sqlite3
 
 import pytest
 from astrbot.core.agent.message import TextPart, bind_checkpoint_messages
-from astrbot_plugin_context_manager.database import Database
 from astrbot_plugin_context_manager.errors import JournalDamaged, StorageUnavailable
 from astrbot_plugin_context_manager.fingerprint import fingerprint
 from astrbot_plugin_context_manager.journal import Journal
 
 GROUP = "qq:GroupMessage:100"
-
-
-@pytest.fixture
-async def database(tmp_path):
-    opened = await Database.open(tmp_path / "context_manager.db")
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 from astrbot.core.agent.message import Message, bind_checkpoint_messages
-from astrbot_plugin_context_manager.database import Database
 from astrbot_plugin_context_manager.host import Host
 from astrbot_plugin_context_manager.journal import Journal
 from astrbot_plugin_context_manager.open_cuts import OpenCuts
@@ -42,13 +41,6 @@ class Conversations:
     async def update_conversation(self, session_id, conversation_id, history=None, **_):
         if history is not None:
             self.stored = history
-
-
-@pytest.fixture
-async def database(tmp_path):
-    opened = await Database.open(tmp_path / "context_manager.db")
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

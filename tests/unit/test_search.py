@@ -9,7 +9,6 @@ import pytest
 from astrbot_plugin_context_manager import database as database_module
 from astrbot_plugin_context_manager import search as search_module
 from astrbot_plugin_context_manager import search_index
-from astrbot_plugin_context_manager.database import Database
 from astrbot_plugin_context_manager.errors import StorageUnavailable
 from astrbot_plugin_context_manager.search import Scope, search
 from hypothesis import HealthCheck, given, settings
@@ -33,13 +32,6 @@ TALK = [
     "x*y=z",
     "菜单发我一下",
 ]
-
-
-@pytest.fixture
-async def database(tmp_path):
-    opened = await Database.open(tmp_path / "context_manager.db")
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture
